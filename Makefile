@@ -1,0 +1,41 @@
+# One verb each. Everything runs in .venv, which the first verb creates.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help demo test test-slow check format bench clean
+
+help:  ## list the verbs
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "radial needs Python 3.11 or newer"'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[study,dev]'
+	@touch $@
+
+demo: $(STAMP)  ## the published head beside the live one, as a table and a picture
+	$(BIN)/python -m radial.demo --out demo
+
+test: $(STAMP) check  ## the whole fast suite
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-slow: $(STAMP)  ## what takes minutes
+	$(BIN)/python -m pytest -m slow
+
+check: $(STAMP)  ## lint, formatting, types, import order
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(STAMP)  ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)  ## every benchmark; each prints ratios measured side by side
+	for script in $(filter-out benchmarks/measure.py,$(wildcard benchmarks/*.py)); do echo; echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:  ## remove the environment and what demo wrote
+	rm -rf $(VENV) demo

@@ -1,0 +1,125 @@
+"""Where kernels should stand, how wide they should be, how loud: pure functions of tensors.
+
+A layer uses them on synthetic standard-normal inputs (``init="scaled"``), ``calibrate`` on
+real features; both end in the same state, a layer that is alive on what it was fitted to.
+
+Legend: N samples, K kernels, D features.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Generator, Tensor
+
+from radial.functions import RadialFunction, bounded
+
+# Standard deviation of log φ over samples and kernels that a normalised layer is set to:
+# neither uniform (every kernel 1/K) nor saturated (one kernel takes every sample).
+_LOG_SPREAD = 1.0
+_LARGEST_SCALE = 1e6  # of u = (εr)², the bracket of the bisection
+
+
+def orthogonal_rows(rows: int, columns: int, generator: Generator | None = None) -> Tensor:
+    """Random rows of length about √columns, orthogonal in blocks.
+
+    Independent rows would lose rank layer after layer. The lengths differ by 1/columns at
+    random: enough that centres on a line do not coincide, and too little in many dimensions
+    for one kernel to be nearer to everything than another.
+    """
+    blocks = []
+    for start in range(0, rows, columns):
+        block = torch.randn(min(columns, rows - start), columns, generator=generator)
+        blocks.append(torch.linalg.qr(block.T).Q.T)
+    lengths = math.sqrt(columns) * (1.0 + torch.randn(rows, 1, generator=generator) / columns)
+    return torch.cat(blocks) * lengths
+
+
+def spread_out(features: Tensor, num_kernels: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    """K centres among the N×D features, far from each other as in k-means++, and whose they are.
+
+    Samples are first moved towards the sphere of their root mean square distance ρ around
+    their mean: a sample at distance d goes to ρ (d/ρ)^(1/D). In one dimension that changes
+    nothing, and in many, where samples lie near that sphere anyway, it keeps outliers from
+    becoming kernels that no other sample meets and makes all kernels respond alike to the
+    length of a sample. Each next centre is then a sample drawn with probability proportional
+    to its squared distance to the nearest centre so far; beyond N centres, samples are drawn
+    again, with a jitter along the sphere towards another one.
+
+    Returns the centres (K×D) and the index of the sample each is made of (K).
+    """
+    samples, dimensions = features.shape
+    mean = features.mean(0)
+    rays = features - mean
+    lengths = rays.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rays.dtype).tiny)
+    radius = lengths.square().mean().sqrt()
+    rays = rays / lengths * (radius * (lengths / radius).pow(1.0 / dimensions))
+    picks = [int(torch.randint(samples, (), generator=generator))]
+    nearest = (rays - rays[picks[0]]).square().sum(1)
+    while len(picks) < min(num_kernels, samples) and float(nearest.sum()) > 0.0:
+        picks.append(int(torch.multinomial(nearest.double().cpu(), 1, generator=generator)))
+        nearest = torch.minimum(nearest, (rays - rays[picks[-1]]).square().sum(1))
+    again, towards = torch.randint(samples, (2, num_kernels - len(picks)), generator=generator)
+    jittered = 0.9 * rays[again] + 0.19**0.5 * rays[towards]
+    return mean + torch.cat([rays[picks], jittered]), torch.cat([torch.tensor(picks), again])
+
+
+def fit_shapes(function: RadialFunction, squared: Tensor, *, spread: bool) -> Tensor:
+    """Shapes ε (K) from squared distances (N×K).
+
+    ε_k = √(a / mean_n r²_nk): every kernel sees its samples at the same mean u = a. For a
+    plain layer a is the radial function's operating point. For a normalised one (``spread``)
+    only differences of log φ between kernels matter, so a is chosen to give those a standard
+    deviation of 1; a function with algebraic tails, or without a log form, cannot reach that
+    at any width and keeps its operating point.
+    """
+    mean = squared.mean(0).clamp(min=torch.finfo(squared.dtype).tiny)
+    scale = function.operating_point
+    if spread and function.log_fn is not None and squared.shape[1] > 1:
+        scale = _scale_for_spread(function, squared / mean)
+    return (scale / mean).sqrt()
+
+
+def _scale_for_spread(function: RadialFunction, relative: Tensor) -> float:
+    """The a at which log φ(a·relative) spreads by `_LOG_SPREAD`, by bisection in log a."""
+    assert function.log_fn is not None
+
+    def too_sharp(scale: float) -> bool:
+        logits = function.log_fn(bounded(scale * relative))  # type: ignore[misc]
+        return float((logits - logits.mean(1, keepdim=True)).std()) > _LOG_SPREAD
+
+    low, high = 1e-3, _LARGEST_SCALE
+    if not too_sharp(high):
+        return function.operating_point
+    for _ in range(40):
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if too_sharp(middle) else (middle, high)
+    return low
+
+
+def fit_weights(weights: Tensor, activations: Tensor, *, whiten: bool = False) -> Tensor:
+    """Output weights (out×K) rescaled for a mean output variance of 1 on activations (N×K).
+
+    Their rows are centred first: activations share a large constant part (e⁻¹ for a Gaussian
+    at its operating point) that says nothing about the sample, and weights that sum to zero
+    cancel it.
+
+    ``whiten`` multiplies them by C^(−½), C the covariance of the activations. With centres
+    drawn from data C is about the square of the data's own covariance, and without this each
+    layer would square the spectrum again and lose rank with depth. C is shrunk towards a
+    multiple of the identity, the more the fewer samples there are for a kernel.
+    """
+    samples, kernels = activations.shape
+    tiny = torch.finfo(weights.dtype).tiny
+    centred = activations - activations.mean(0)
+    if whiten:
+        _, values, axes = torch.linalg.svd(centred, full_matrices=False)  # axes (r, K)
+        shrinkage = kernels / (samples + kernels)
+        spectrum = values.square() * kernels / values.square().sum().clamp(min=tiny)
+        gains = (shrinkage / ((1.0 - shrinkage) * spectrum + shrinkage)).sqrt()
+        weights = weights + (weights @ axes.T * (gains - 1.0)) @ axes
+    if kernels > 1:
+        weights = weights - weights.mean(1, keepdim=True)
+    variance = (centred @ weights.T).square().sum(0).mean() / (samples - 1)
+    return weights / variance.clamp(min=tiny).sqrt()

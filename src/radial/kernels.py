@@ -1,0 +1,139 @@
+"""Read trained kernels from a checkpoint without building the model."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from radial.checks import check_finite
+
+_CENTERS, _SHAPES = "kernels_centers", "log_shapes"
+_PREDICTION = re.compile(r"predict", re.IGNORECASE)
+_MOMENTUM = re.compile(r"momentum|target|teacher|(^|[._])(ema|key|k)([._]|$)", re.IGNORECASE)
+_PROJECTION = re.compile(r"proj", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Kernels:
+    """The kernels of one RBF layer: centres (K, D), shapes ε (K), widths σ = 1/(√2 ε) (K)."""
+
+    name: str
+    centers: Tensor
+    shapes: Tensor
+    widths: Tensor
+
+    @property
+    def head(self) -> str:
+        """The head the layer belongs to, e.g. ``projection_head``."""
+        return _head(self.name)
+
+
+def load_kernels(
+    source: str | os.PathLike[str] | Mapping[str, Any], *, head: str | None = None
+) -> tuple[Kernels, ...]:
+    """All RBF layers of a checkpoint or state dict; the last one is the one to score.
+
+    Layers are grouped by head and stand in numeric order. The projection head comes last,
+    so ``load_kernels(path)[-1]`` is its deepest layer: never one of a prediction head or of
+    a momentum copy. Where that choice is not clear the error lists what was found, and
+    ``head`` names one of it; then only that head's layers are returned.
+
+    Reads Lightning ``.ckpt`` files, ``.pt``/``.pth`` files and ``.safetensors``, with
+    ``weights_only=True``: a pickle that would execute code is refused.
+    """
+    state = source if isinstance(source, Mapping) else _read(Path(source))
+    while not _layer_names(state) and isinstance(state.get("state_dict"), Mapping):
+        state = state["state_dict"]
+    names = _layer_names(state)
+    if not names:
+        some = ", ".join(list(map(str, state))[:5]) or "nothing"
+        raise ValueError(f"no RBF layer: no key ends in {_CENTERS!r}; found {some} …")
+    heads = {_head(name) for name in names}
+    if head is not None:
+        if head not in heads:
+            raise ValueError(f"no head {head!r} in the checkpoint; found: {_listed(heads)}")
+        names, heads = [name for name in names if _head(name) == head], {head}
+    chosen = head if head is not None else _projection_head(heads)
+    names.sort(key=lambda name: (_head(name) == chosen, _numeric(name)))
+    return tuple(_kernels(state, name) for name in names)
+
+
+def _layer_names(state: Mapping[str, Any]) -> list[str]:
+    return [
+        str(key).removesuffix(_CENTERS).removesuffix(".")
+        for key in state
+        if str(key).split(".")[-1] == _CENTERS
+    ]
+
+
+def _head(layer: str) -> str:
+    """``projection_head.layers.2`` → ``projection_head``."""
+    return re.sub(r"(^|\.)(layers\.)?\d+$", "", layer)
+
+
+def _numeric(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]
+
+
+def _projection_head(heads: set[str]) -> str:
+    own = {head for head in heads if not _PREDICTION.search(head) and not _MOMENTUM.search(head)}
+    candidates = {head for head in own if _PROJECTION.search(head)} or own
+    if len(candidates) != 1:
+        raise ValueError(
+            f"cannot tell which head is the projection head; found: {_listed(heads)}; "
+            "pass head='…' to choose one"
+        )
+    return candidates.pop()
+
+
+def _listed(heads: set[str]) -> str:
+    return ", ".join(repr(head) for head in sorted(heads))
+
+
+def _kernels(state: Mapping[str, Any], name: str) -> Kernels:
+    prefix = f"{name}." if name else ""
+    centers = _tensor(state, prefix + _CENTERS, 2)
+    shapes = _tensor(state, prefix + _SHAPES, 1).exp()
+    if len(shapes) != len(centers):
+        raise ValueError(f"{name}: {len(centers)} centres but {len(shapes)} shapes")
+    widths = 1.0 / (math.sqrt(2.0) * shapes)
+    return Kernels(name=name, centers=centers, shapes=shapes, widths=widths)
+
+
+def _tensor(state: Mapping[str, Any], key: str, dimensions: int) -> Tensor:
+    value = state.get(key)
+    if not isinstance(value, Tensor) or value.dim() != dimensions:
+        found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"{key} must be a tensor with {dimensions} dimensions, not {found}")
+    check_finite(key, value)
+    return value.detach()
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"no such checkpoint: {path}")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"{path}: refused, it holds more than tensors and primitives, or is damaged "
+            "(checkpoints are read with weights_only=True)"
+        ) from error
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(f"{path}: not a readable checkpoint ({reason})") from error
+    if not isinstance(state, Mapping):
+        raise ValueError(f"{path}: expected a state dict, found {type(state).__name__}")
+    return state
