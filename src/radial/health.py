@@ -44,7 +44,7 @@ class HealthReport:
     relative_variance: float  # total variance of the output / its mean square
     effective_rank: float  # exp of the entropy of the centred output's singular values
     mean_cosine: float  # between outputs of different samples
-    gradient_gain: float  # ‖Jᵀg‖ / ‖g‖ for random g, J of the unit-length output by the input
+    gradient_gain: float  # from the unit-length output to the input, see gradient_gain()
     mlp_gradient_gain: float  # the same for an MLP of the same shape
 
     @property
@@ -94,8 +94,9 @@ def diagnose(head: nn.Module, features: Tensor | Iterable[Tensor]) -> HealthRepo
     for name, module in head.named_modules():
         if isinstance(module, RBFLayer):
             module.register_forward_hook(_keep_input(inputs, name or "layer"))
-    output, gain = _gradient_gain(head, x)
-    _, mlp_gain = _gradient_gain(_mlp_twin(head), x)
+    gain = gradient_gain(head, x)
+    with torch.no_grad():
+        output = head(x)
     layers = tuple(_layer_health(name, layer, h) for name, (layer, h) in inputs.items())
     figures = _output_figures(output)
     status, verdict = _verdict(layers, output, **figures)
@@ -105,7 +106,7 @@ def diagnose(head: nn.Module, features: Tensor | Iterable[Tensor]) -> HealthRepo
         samples=len(x),
         layers=layers,
         gradient_gain=gain,
-        mlp_gradient_gain=mlp_gain,
+        mlp_gradient_gain=gradient_gain(mlp_twin(head), x),
         **figures,
     )
 
@@ -117,17 +118,22 @@ def _keep_input(inputs: dict[str, tuple[RBFLayer, Tensor]], name: str) -> Any:
     return hook
 
 
-def _gradient_gain(module: nn.Module, x: Tensor) -> tuple[Tensor, float]:
+def gradient_gain(module: nn.Module, x: Tensor, *, unit_length: bool = True) -> float:
+    """‖Jᵀg‖ / ‖g‖ for a random g, J the derivative of the output by the input x.
+
+    By default of the output brought to unit length, which is what all the losses of
+    contrastive and predictive learning see; then the scale of a head does not matter.
+    """
     with torch.enable_grad():
         x = x.detach().requires_grad_()
         y = module(x)
         cotangent = torch.randn(y.shape, generator=Generator().manual_seed(0)).to(y)
-        (grad,) = torch.autograd.grad(F.normalize(y, dim=-1), x, cotangent)
-    return y.detach(), float(grad.norm() / cotangent.norm())
+        (grad,) = torch.autograd.grad(F.normalize(y, dim=-1) if unit_length else y, x, cotangent)
+    return float(grad.norm() / cotangent.norm())
 
 
-def _mlp_twin(head: nn.Module) -> nn.Module:
-    """A freshly initialised copy with ReLU where the RBF layers were."""
+def mlp_twin(head: nn.Module) -> nn.Module:
+    """A freshly initialised copy with ReLU where the RBF layers were; the same every time."""
     twin = copy.deepcopy(head)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

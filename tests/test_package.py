@@ -1,0 +1,72 @@
+"""The package as a stranger meets it: lazy imports, public names, README, demo."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import radial
+from radial import demo
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_import_is_lazy() -> None:
+    heavy = "{'torch', 'lightly', 'pytorch_lightning', 'sklearn', 'plotly'}"
+    assert python(f"import sys, radial; print(sorted({heavy} & set(sys.modules)))") == "[]"
+    layer = f"import sys; from radial import RBFLayer; print(sorted({heavy} & set(sys.modules)))"
+    assert python(layer) == "['torch']"
+
+
+@pytest.mark.parametrize("name", radial.__all__)
+def test_public_names_resolve_and_are_documented(name: str) -> None:
+    assert getattr(radial, name).__doc__
+    assert name in dir(radial)
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'RBFlayer'"):
+        radial.RBFlayer  # noqa: B018
+
+
+def test_registry_is_where_the_readme_says() -> None:
+    assert "gaussian" in radial.functions.RADIAL_FUNCTIONS
+
+
+def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert len(blocks) >= 3
+    namespace: dict = {}
+    for block in blocks:  # one after the other, as a reader would
+        exec(compile(block, "README.md", "exec"), namespace)
+
+
+def test_readme_names_only_make_verbs_that_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for verb in set(re.findall(r"\bmake ([a-z-]+)", README)):
+        assert re.search(rf"^{verb}:", makefile, flags=re.MULTILINE), verb
+
+
+def test_demo_shows_the_dead_head_beside_live_ones(tmp_path, capsys) -> None:
+    assert demo.main(["--out", str(tmp_path), "--steps", "12"]) == 0
+    printed = capsys.readouterr().out
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert str(tmp_path / "report.html") in printed
+    lines = {line.split("  ")[0]: line for line in printed.split("\n")}
+    assert " dead " in lines["RBFN as published"]
+    assert " alive " in lines["RBFN of radial"]
+    assert "6.23" in lines["RBFN as published"]  # ln 511: a constant output
+    assert "RBFN of radial" in page
+    assert "Plotly.newPlot" in page
+    assert list(tmp_path.iterdir()) == [tmp_path / "report.html"]
