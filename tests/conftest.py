@@ -1,4 +1,4 @@
-"""Shared by all tests: one seed, one way to get at the optional shared data."""
+"""Shared by all tests: one seed, and no compiled code left over."""
 
 from __future__ import annotations
 

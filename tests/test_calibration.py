@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 from pathlib import Path
 
@@ -151,7 +152,9 @@ def test_same_on_every_rank_though_heads_and_features_differ(tmp_path: Path) -> 
         ([], "at least 2 samples are needed, not 0"),
         (torch.rand(8, 63), r"shape \(samples, 64\), not \(8, 63\)"),
         (torch.rand(64), r"shape \(samples, 64\), not \(64,\)"),
-        (["a"], "must be tensors, not str"),
+        (None, "must be a tensor or tensors, not NoneType"),
+        (torch.ones(8, 64, dtype=torch.int64), "floating-point torch tensor, not torch.int64"),
+        (["a"], "must be a floating-point torch tensor, not str"),
         (torch.ones(8, 64), "all 8 samples are the same"),
     ],
 )
@@ -163,7 +166,61 @@ def test_bad_features_are_refused_before_anything_changes(bad, message: str) -> 
     assert states_equal(head, before)
 
 
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_scales_beyond_float32_are_an_error_that_leaves_the_head_alone(scale: float) -> None:
+    head = RBFNProjectionHead(64, 64, 32, num_kernels=4, batch_norm=False)
+    before = copy.deepcopy(head)
+    with pytest.raises(ValueError, match="flow: rescale the features"):
+        calibrate(head, scale * features())
+    assert states_equal(head, before)
+
+
+@pytest.mark.parametrize("samples", [2, 3, 5])
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.filterwarnings("ignore:calibrating")
+def test_very_few_samples(samples: int, normalize: bool) -> None:
+    for seed in range(5):
+        torch.manual_seed(seed)
+        head = RBFNProjectionHead(64, 64, 32, num_kernels=8, normalize=normalize)
+        calibrate(head, features(samples))
+        assert all(torch.isfinite(value).all() for value in head.state_dict().values())
+
+
+def test_duplicated_samples() -> None:
+    head = RBFNProjectionHead(64, 64, 32, num_kernels=16)
+    calibrate(head, features(4).repeat(64, 1))
+    assert all(torch.isfinite(value).all() for value in head.state_dict().values())
+
+
+def test_frozen_parameters_stay() -> None:
+    centers = torch.randn(8, 64)
+    layer = RBFLayer(64, 8, 4, centers=centers, train_centers=False)
+    shapes = layer.shapes.detach().clone()
+    calibrate(layer, 30.0 * features())
+    assert torch.equal(layer.centers, centers)
+    assert not torch.equal(layer.shapes, shapes)
+
+
+def test_endless_features_end() -> None:
+    batch = features(1024)
+    calibrate(RBFLayer(64, 8, 4), itertools.repeat(batch))
+
+
+def test_nested_heads_are_calibrated_throughout() -> None:
+    inner = RBFNProjectionHead(64, 64, 32, 2, num_kernels=8, batch_norm=False)
+    outer = RBFLayer(32, 8, 4)
+    before = copy.deepcopy(nn.Sequential(inner, outer))
+    calibrate(nn.Sequential(nn.Flatten(), inner, outer), features())
+    for old, new in zip(before.modules(), nn.Sequential(inner, outer).modules()):
+        if isinstance(old, RBFLayer):
+            assert not torch.equal(old.centers, new.centers)
+
+
 def test_heads_that_cannot_be_calibrated() -> None:
+    with pytest.raises(ValueError, match="every RBF layer of the head is frozen"):
+        calibrate(RBFLayer(64, 4, 4).requires_grad_(False), features())
+    with pytest.raises(ValueError, match="seed must be an integer of at least 0, not -1"):
+        calibrate(RBFLayer(64, 4, 4), features(), seed=-1)
     with pytest.raises(ValueError, match="Sequential has no RBF layer"):
         calibrate(nn.Sequential(nn.Linear(64, 2)), features())
     with pytest.raises(ValueError, match="cannot walk through ModuleList"):

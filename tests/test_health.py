@@ -10,7 +10,7 @@ import torch
 from lightly.models.modules.heads import SimCLRProjectionHead
 from torch import nn
 
-from radial import RBFLayer, RBFNPredictionHead, RBFNProjectionHead, diagnose
+from radial import RBFLayer, RBFNPredictionHead, RBFNProjectionHead, calibrate, diagnose
 from radial.health import effective_rank
 
 
@@ -107,6 +107,30 @@ def test_report_is_frozen_and_prints_as_a_table() -> None:
     assert lines[0] == "alive"
     assert any("gradient gain to the input" in line for line in lines)
     assert any("layers.2: median εr" in line for line in lines)
+
+
+def test_flat_kernels_are_dead_though_the_residual_path_carries_the_output() -> None:
+    head = RBFNProjectionHead(64, 64, 32, num_kernels=8)
+    with torch.no_grad():
+        head.layers[2].log_shapes.sub_(20.0)
+    report = diagnose(head, torch.randn(64, 64))
+    assert report.status == "dead"
+    assert report.verdict.endswith("call calibrate()")  # it has init="scaled" already
+
+
+def test_mlp_gain_does_not_depend_on_the_mode() -> None:
+    head = RBFNProjectionHead(64, 64, 32, num_kernels=8)
+    x = torch.randn(256, 64) + 1000.0
+    calibrate(head, x)
+    train, evaluation = diagnose(head.train(), x), diagnose(head.eval(), x)
+    assert evaluation.mlp_gradient_gain == pytest.approx(train.mlp_gradient_gain)
+    assert evaluation.gradient_gain == pytest.approx(train.gradient_gain, rel=0.3)
+
+
+def test_inside_inference_mode_and_without_parameters() -> None:
+    with torch.inference_mode():
+        assert diagnose(RBFNProjectionHead(64, 64, 32), torch.randn(64, 64)).alive
+    assert diagnose(nn.Identity(), torch.randn(64, 64)).alive
 
 
 def test_effective_rank_closed_forms() -> None:

@@ -61,7 +61,8 @@ def test_layers_stand_in_numeric_order() -> None:
 @pytest.mark.parametrize(
     "copy_name",
     ["teacher_projection_head", "target.projector", "encoder_k.projector", "ema.projection_head",
-     "projection_head_momentum", "momentum_encoder.head", "key.proj"],
+     "projection_head_momentum", "momentum_encoder.head", "key.proj", "projector_m",
+     "projector_slow", "pred_head"],
 )  # fmt: skip
 def test_momentum_copies_are_never_chosen(copy_name: str) -> None:
     state = layer("projector.layers.1") | layer(f"{copy_name}.layers.7")
@@ -110,15 +111,19 @@ def test_files(tmp_path: Path, suffix: str) -> None:
 
 
 class Malicious:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
     def __reduce__(self):
-        return os.system, ("touch /tmp/radial-was-executed",)
+        return os.system, (f"touch {self.marker}",)
 
 
 def test_malicious_pickle_is_refused_not_executed(tmp_path: Path) -> None:
-    marker = Path("/tmp/radial-was-executed")
-    marker.unlink(missing_ok=True)
-    torch.save({"state_dict": BYOL, "extra": Malicious()}, tmp_path / "bad.ckpt")
-    with pytest.raises(ValueError, match=r"bad.ckpt: refused.*weights_only=True"):
+    marker = tmp_path / "executed"
+    torch.save({"state_dict": BYOL, "extra": Malicious(marker)}, tmp_path / "bad.ckpt")
+    with pytest.raises(
+        ValueError, match=r"bad.ckpt: refused.*wants posix.system.*weights_only=True"
+    ):
         load_kernels(tmp_path / "bad.ckpt")
     assert not marker.exists()
 
@@ -152,6 +157,23 @@ def test_missing_file() -> None:
 def test_damaged_layers(change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load_kernels(layer("a") | change)
+
+
+def test_kernels_do_not_follow_the_model_they_were_read_from() -> None:
+    state = layer("a")
+    (kernels,) = load_kernels(state)
+    state["a.kernels_centers"].add_(1.0)
+    assert float(kernels.centers.sum()) == 0.0
+
+
+def test_numbered_layer_names() -> None:
+    state = layer("model.rbf10") | layer("model.rbf9")
+    assert names(state) == ["model.rbf9", "model.rbf10"]
+
+
+def test_module_in_place_of_a_state_dict() -> None:
+    with pytest.raises(ValueError, match="a path or a state dict, not Linear"):
+        load_kernels(torch.nn.Linear(1, 1))
 
 
 def test_no_rbf_layer() -> None:

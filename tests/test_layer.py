@@ -8,6 +8,7 @@ import pickle
 
 import pytest
 import torch
+from torch import nn
 from torch.func import functional_call, grad, jacfwd, jacrev, vmap
 
 from radial import RBFLayer
@@ -62,7 +63,7 @@ def test_gradcheck(name: str, normalize: bool | str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("normalize", NORMALIZATIONS)
 @pytest.mark.parametrize("autocast", [False, True])
-@pytest.mark.parametrize("scale", [0.0, 1e-20, 1.0, 1e8])
+@pytest.mark.parametrize("scale", [0.0, 1e-20, 1.0, 1e8, 1e15, 1e20])
 def test_finite_at_centres_and_far_away(
     name: str, normalize: bool | str, autocast: bool, scale: float
 ) -> None:
@@ -243,6 +244,51 @@ def test_torch_func_jacobians_agree() -> None:
     torch.testing.assert_close(jacfwd(layer)(x), jacrev(layer)(x))
     hessian = jacfwd(jacrev(layer))(x)
     torch.testing.assert_close(hessian, hessian.transpose(1, 2))
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_one_kernel_one_dimension_one_output(normalize: bool) -> None:
+    layer = RBFLayer(1, 1, 1, normalize=normalize)
+    assert layer.weights.abs().max() < 1e3
+    assert torch.isfinite(layer(torch.randn(5, 1))).all()
+
+
+def test_activations_that_do_not_vary_leave_sane_weights() -> None:
+    layer = RBFLayer(8, 4, 2, radial_function=torch.ones_like)
+    assert layer.weights.abs().max() < 10.0
+
+
+def test_radial_function_that_gives_nan_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"activations of .*NaN or inf"):
+        RBFLayer(8, 4, 2, radial_function=lambda s: torch.log(-s))
+
+
+def test_module_as_radial_function_is_registered() -> None:
+    layer = RBFLayer(8, 4, 2, radial_function=nn.Softplus(beta=2))
+    learned = RBFLayer(8, 4, 2, radial_function=nn.Sequential(nn.PReLU()))
+    assert "radial_function.0.weight" in learned.state_dict()
+    twin = copy.deepcopy(learned).double()
+    assert twin.radial_function[0].weight.dtype == torch.float64
+    assert twin(torch.randn(3, 8).double()).dtype == torch.float64
+    assert torch.isfinite(layer(torch.randn(3, 8))).all()
+
+
+def test_given_centres_set_the_scale() -> None:
+    centers = 100.0 * torch.randn(16, 64) + 50.0
+    layer = RBFLayer(64, 16, 8, centers=centers)
+    y = layer(100.0 * torch.randn(256, 64) + 50.0)
+    assert 0.5 < float(y.detach().var(0).mean()) < 2.0
+
+
+def test_meta_device_and_half_default_dtype() -> None:
+    with torch.device("meta"):
+        layer = RBFLayer(8, 4, 2)
+    assert layer.to_empty(device="cpu").kernels_centers.shape == (4, 8)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert torch.isfinite(RBFLayer(8, 4, 2).weights).all()
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor
 
 
 def check_size(name: str, value: int, minimum: int = 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+    whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
+    if not whole or value < minimum:
         raise ValueError(f"{name} must be an integer of at least {minimum}, not {value!r}")
 
 
@@ -19,7 +21,14 @@ def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
         raise ValueError(f"unknown {name} {value!r}; known: {', '.join(map(repr, choices))}")
 
 
+def check_tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        found = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"{name} must be a floating-point torch tensor, not {found}")
+
+
 def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
+    check_tensor(name, value)
     if tuple(value.shape) != shape:
         raise ValueError(f"{name} must have shape {shape}, not {tuple(value.shape)}")
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
@@ -170,7 +171,7 @@ def rows(outcomes: list[Outcome]) -> list[tuple[str, ...]]:
             outcome.report.status,
             f"{outcome.report.dead_kernels:.0%}" if outcome.report.layers else "–",
             f"{outcome.report.gradient_gain:.3g}",
-            f"{sum(outcome.losses[-10:]) / 10:.3f}",
+            f"{mean(outcome.losses[-10:]):.3f}",
             f"{outcome.accuracy:.1%}",
         )
         for outcome in outcomes

@@ -13,12 +13,15 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from radial.functions import RadialFunction, bounded
+from radial.distance import squared_norm
+from radial.functions import RadialFunction, TensorFunction, bounded
 
 # Standard deviation of log φ over samples and kernels that a normalised layer is set to:
 # neither uniform (every kernel 1/K) nor saturated (one kernel takes every sample).
 _LOG_SPREAD = 1.0
-_LARGEST_SCALE = 1e6  # of u = (εr)², the bracket of the bisection
+_SCALES = (1e-3, 1e6)  # of u = (εr)², the bracket of the bisection
+_ROUNDING = 1e-6
+_CONSTANT = 1e-14  # variance of activations relative to their mean square: float32 noise
 
 
 def orthogonal_rows(rows: int, columns: int, generator: Generator | None = None) -> Tensor:
@@ -30,9 +33,12 @@ def orthogonal_rows(rows: int, columns: int, generator: Generator | None = None)
     """
     blocks = []
     for start in range(0, rows, columns):
-        block = torch.randn(min(columns, rows - start), columns, generator=generator)
+        shape = (min(columns, rows - start), columns)
+        block = torch.randn(shape, generator=generator, dtype=torch.float32)
         blocks.append(torch.linalg.qr(block.T).Q.T)
-    lengths = math.sqrt(columns) * (1.0 + torch.randn(rows, 1, generator=generator) / columns)
+    lengths = math.sqrt(columns) * (
+        1.0 + torch.randn(rows, 1, generator=generator, dtype=torch.float32) / columns
+    )
     return torch.cat(blocks) * lengths
 
 
@@ -55,11 +61,17 @@ def spread_out(features: Tensor, num_kernels: int, generator: Generator) -> tupl
     lengths = rays.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rays.dtype).tiny)
     radius = lengths.square().mean().sqrt()
     rays = rays / lengths * (radius * (lengths / radius).pow(1.0 / dimensions))
+    norms = squared_norm(rays)
     picks = [int(torch.randint(samples, (), generator=generator))]
-    nearest = (rays - rays[picks[0]]).square().sum(1)
-    while len(picks) < min(num_kernels, samples) and float(nearest.sum()) > 0.0:
+    nearest = torch.full_like(norms, torch.inf)
+    while len(picks) < min(num_kernels, samples):
+        newest = picks[-1]
+        to_newest = norms + norms[newest] - 2.0 * (rays @ rays[newest])
+        nearest = torch.minimum(nearest, to_newest.clamp(min=0.0))
+        nearest[newest] = 0.0
+        if float(nearest.sum()) <= _ROUNDING * float(norms.sum()):
+            break  # only copies of the samples taken are left
         picks.append(int(torch.multinomial(nearest.double().cpu(), 1, generator=generator)))
-        nearest = torch.minimum(nearest, (rays - rays[picks[-1]]).square().sum(1))
     again, towards = torch.randint(samples, (2, num_kernels - len(picks)), generator=generator)
     jittered = 0.9 * rays[again] + 0.19**0.5 * rays[towards]
     return mean + torch.cat([rays[picks], jittered]), torch.cat([torch.tensor(picks), again])
@@ -77,21 +89,20 @@ def fit_shapes(function: RadialFunction, squared: Tensor, *, spread: bool) -> Te
     mean = squared.mean(0).clamp(min=torch.finfo(squared.dtype).tiny)
     scale = function.operating_point
     if spread and function.log_fn is not None and squared.shape[1] > 1:
-        scale = _scale_for_spread(function, squared / mean)
+        scale = _scale_for_spread(function.log_fn, squared / mean) or scale
     return (scale / mean).sqrt()
 
 
-def _scale_for_spread(function: RadialFunction, relative: Tensor) -> float:
+def _scale_for_spread(log_fn: TensorFunction, relative: Tensor) -> float | None:
     """The a at which log φ(a·relative) spreads by `_LOG_SPREAD`, by bisection in log a."""
-    assert function.log_fn is not None
 
     def too_sharp(scale: float) -> bool:
-        logits = function.log_fn(bounded(scale * relative))  # type: ignore[misc]
+        logits = log_fn(bounded(scale * relative))
         return float((logits - logits.mean(1, keepdim=True)).std()) > _LOG_SPREAD
 
-    low, high = 1e-3, _LARGEST_SCALE
+    low, high = _SCALES
     if not too_sharp(high):
-        return function.operating_point
+        return None
     for _ in range(40):
         middle = (low * high) ** 0.5
         low, high = (low, middle) if too_sharp(middle) else (middle, high)
@@ -101,25 +112,27 @@ def _scale_for_spread(function: RadialFunction, relative: Tensor) -> float:
 def fit_weights(weights: Tensor, activations: Tensor, *, whiten: bool = False) -> Tensor:
     """Output weights (out×K) rescaled for a mean output variance of 1 on activations (N×K).
 
-    Their rows are centred first: activations share a large constant part (e⁻¹ for a Gaussian
-    at its operating point) that says nothing about the sample, and weights that sum to zero
-    cancel it.
+    Their rows are centred: activations share a large constant part (e⁻¹ for a Gaussian at
+    its operating point) that says nothing about the sample, and weights that sum to zero
+    cancel it. Activations that do not vary at all (one normalised kernel) scale nothing.
 
-    ``whiten`` multiplies them by C^(−½), C the covariance of the activations. With centres
-    drawn from data C is about the square of the data's own covariance, and without this each
-    layer would square the spectrum again and lose rank with depth. C is shrunk towards a
-    multiple of the identity, the more the fewer samples there are for a kernel.
+    ``whiten`` first multiplies them by C^(−½), C the covariance of the activations. With
+    centres drawn from data C is about the square of the data's own covariance, and without
+    this each layer would square the spectrum again and lose rank with depth. C is shrunk
+    towards a multiple of the identity, the more the fewer samples there are for a kernel.
     """
     samples, kernels = activations.shape
-    tiny = torch.finfo(weights.dtype).tiny
     centred = activations - activations.mean(0)
+    if float(centred.square().mean()) <= _CONSTANT * float(activations.square().mean()):
+        return weights / kernels
     if whiten:
-        _, values, axes = torch.linalg.svd(centred, full_matrices=False)  # axes (r, K)
+        wide = centred.double()
+        spectrum, axes = torch.linalg.eigh(wide.T @ wide)  # ascending (K), columns of (K, K)
         shrinkage = kernels / (samples + kernels)
-        spectrum = values.square() * kernels / values.square().sum().clamp(min=tiny)
-        gains = (shrinkage / ((1.0 - shrinkage) * spectrum + shrinkage)).sqrt()
-        weights = weights + (weights @ axes.T * (gains - 1.0)) @ axes
+        relative = spectrum.clamp(min=0.0) / spectrum.mean()
+        gains = ((1.0 - shrinkage) * relative + shrinkage).rsqrt()
+        weights = weights @ ((axes * gains) @ axes.T).to(weights)
     if kernels > 1:
         weights = weights - weights.mean(1, keepdim=True)
     variance = (centred @ weights.T).square().sum(0).mean() / (samples - 1)
-    return weights / variance.clamp(min=tiny).sqrt()
+    return weights / variance.sqrt()

@@ -20,6 +20,8 @@ from torch import Tensor
 
 TensorFunction = Callable[[Tensor], Tensor]
 
+_EXP_IS_ZERO = 1e3  # exp(−1000) is 0 in every dtype; a² times a gradient must not overflow there
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RadialFunction:
@@ -92,12 +94,12 @@ def _rth(u: Tensor) -> Tensor:
 
 
 def _matern32(u: Tensor) -> Tensor:
-    a = sqrt(3.0 * u)
+    a = sqrt(3.0 * u).clamp(max=_EXP_IS_ZERO)
     return (1.0 + a) * torch.exp(-a)
 
 
 def _matern52(u: Tensor) -> Tensor:
-    a = sqrt(5.0 * u)
+    a = sqrt(5.0 * u).clamp(max=_EXP_IS_ZERO)
     return (1.0 + a + a.square() / 3.0) * torch.exp(-a)
 
 

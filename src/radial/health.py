@@ -29,8 +29,9 @@ class LayerHealth:
     name: str
     in_features: int
     scaled_distance: float  # median of εr
-    dead_kernels: float  # fraction with activation and gradient below float resolution
+    dead_kernels: float  # fraction that neither varies nor can be moved, to float resolution
     saturated: bool  # one and the same kernel takes every sample
+    init: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,27 +89,28 @@ def diagnose(head: nn.Module, features: Tensor | Iterable[Tensor]) -> HealthRepo
     >>> diagnose(head, torch.rand(64, 2048)).status
     'dead'
     """
-    x = gather_features(features, head, Generator().manual_seed(0))
-    head = copy.deepcopy(head)
-    inputs: dict[str, tuple[RBFLayer, Tensor]] = {}
-    for name, module in head.named_modules():
-        if isinstance(module, RBFLayer):
-            module.register_forward_hook(_keep_input(inputs, name or "layer"))
-    gain = gradient_gain(head, x)
-    with torch.no_grad():
-        output = head(x)
-    layers = tuple(_layer_health(name, layer, h) for name, (layer, h) in inputs.items())
-    figures = _output_figures(output)
-    status, verdict = _verdict(layers, output, **figures)
-    return HealthReport(
-        status=status,
-        verdict=verdict,
-        samples=len(x),
-        layers=layers,
-        gradient_gain=gain,
-        mlp_gradient_gain=gradient_gain(mlp_twin(head), x),
-        **figures,
-    )
+    with torch.inference_mode(False):  # gradients are needed, whoever calls
+        x = gather_features(features, head, Generator().manual_seed(0))
+        head = copy.deepcopy(head)
+        inputs: dict[str, tuple[RBFLayer, Tensor]] = {}
+        for name, module in head.named_modules():
+            if isinstance(module, RBFLayer):
+                module.register_forward_hook(_keep_input(inputs, name or "layer"))
+        gain = gradient_gain(head, x)
+        with torch.no_grad():
+            output = head(x)
+        layers = tuple(_layer_health(name, layer, h) for name, (layer, h) in inputs.items())
+        figures = _output_figures(output)
+        status, verdict = _verdict(layers, output, **figures)
+        return HealthReport(
+            status=status,
+            verdict=verdict,
+            samples=len(x),
+            layers=layers,
+            gradient_gain=gain,
+            mlp_gradient_gain=gradient_gain(mlp_twin(head), x),
+            **figures,
+        )
 
 
 def _keep_input(inputs: dict[str, tuple[RBFLayer, Tensor]], name: str) -> Any:
@@ -133,8 +135,11 @@ def gradient_gain(module: nn.Module, x: Tensor, *, unit_length: bool = True) -> 
 
 
 def mlp_twin(head: nn.Module) -> nn.Module:
-    """A freshly initialised copy with ReLU where the RBF layers were; the same every time."""
-    twin = copy.deepcopy(head)
+    """A freshly initialised copy with ReLU where the RBF layers were; the same every time.
+
+    In training mode: its BatchNorm has seen nothing yet.
+    """
+    twin = copy.deepcopy(head).train()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if isinstance(twin, RBFLayer):
@@ -157,11 +162,13 @@ def _layer_health(name: str, layer: RBFLayer, x: Tensor) -> LayerHealth:
         leaf = u.requires_grad_()
         (slope,) = torch.autograd.grad(layer.function.fn(leaf).sum(), leaf)
     moves = (2.0 * u * slope).abs()  # |∂φ/∂log ε|: what a relative change of distance does
-    dead = (phi.amax(0) < _RESOLUTION) & (moves.amax(0) < _RESOLUTION)
+    varies = phi.amax(0) - phi.amin(0)
+    dead = (varies < _RESOLUTION) & (moves.amax(0) < _RESOLUTION)
     top = (phi / phi.sum(1, keepdim=True).clamp(min=torch.finfo(phi.dtype).tiny)).max(1)
     one_kernel = bool((top.indices == top.indices[0]).all())
     return LayerHealth(
         name=name,
+        init=layer.init,
         in_features=layer.in_features,
         scaled_distance=float(u.sqrt().median()),
         dead_kernels=float(dead.double().mean()),
@@ -202,13 +209,14 @@ def _verdict(
     worst = max(layers, key=lambda layer: layer.dead_kernels, default=None)
     if worst is not None and worst.dead_kernels >= 0.5:
         place = f"εr ≈ {worst.scaled_distance:.3g} in {worst.in_features} dimensions"
-        return "dead", f"dead: {place}; call calibrate() or use init='scaled'"
+        fix = "call calibrate()" + (" or use init='scaled'" if worst.init != "scaled" else "")
+        return "dead", f"dead: {place}; {fix}"
     if relative_variance < _CONSTANT:
         size = f"the output varies by {relative_variance:.1g} of its mean square"
         return "constant", f"constant: {size}; check the features, then call calibrate()"
     if effective_rank < 2.0 and output.shape[-1] > 1:
         rank = f"the output has effective rank {effective_rank:.2f} of {output.shape[-1]}"
-        return "collapsed", f"collapsed: {rank}"
+        return "collapsed", f"collapsed: {rank}; call calibrate() or use BatchNorm"
     if worst is not None and worst.dead_kernels > 0.0:
         share = f"{worst.dead_kernels:.0%} of the kernels of {worst.name} are dead"
         return "alive", f"alive, but {share}; call calibrate()"

@@ -18,8 +18,10 @@ from torch import Tensor
 from radial.checks import check_finite
 
 _CENTERS, _SHAPES = "kernels_centers", "log_shapes"
-_PREDICTION = re.compile(r"predict", re.IGNORECASE)
-_MOMENTUM = re.compile(r"momentum|target|teacher|(^|[._])(ema|key|k)([._]|$)", re.IGNORECASE)
+_PREDICTION = re.compile(r"(^|[._])pred", re.IGNORECASE)
+_MOMENTUM = re.compile(
+    r"momentum|target|teacher|(^|[._])(mom|m|ema|key|k|slow|avg|swa|offline)([._]|$)", re.IGNORECASE
+)
 _PROJECTION = re.compile(r"proj", re.IGNORECASE)
 
 
@@ -51,6 +53,8 @@ def load_kernels(
     Reads Lightning ``.ckpt`` files, ``.pt``/``.pth`` files and ``.safetensors``, with
     ``weights_only=True``: a pickle that would execute code is refused.
     """
+    if not isinstance(source, str | os.PathLike | Mapping):
+        raise ValueError(f"expected a path or a state dict, not {type(source).__name__}")
     state = source if isinstance(source, Mapping) else _read(Path(source))
     while not _layer_names(state) and isinstance(state.get("state_dict"), Mapping):
         state = state["state_dict"]
@@ -77,12 +81,13 @@ def _layer_names(state: Mapping[str, Any]) -> list[str]:
 
 
 def _head(layer: str) -> str:
-    """``projection_head.layers.2`` → ``projection_head``."""
-    return re.sub(r"(^|\.)(layers\.)?\d+$", "", layer)
+    """``projection_head.layers.2`` → ``projection_head``, ``model.rbf10`` → ``model.rbf``."""
+    return re.sub(r"(^|\.)layers\.\d+$|\.?\d+$", "", layer)
 
 
 def _numeric(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]
+    """A sort key that puts 10 after 9."""
+    return [(int(p), "") if p.isdigit() else (-1, p) for p in re.split(r"(\d+)", name)]
 
 
 def _projection_head(heads: set[str]) -> str:
@@ -116,7 +121,8 @@ def _tensor(state: Mapping[str, Any], key: str, dimensions: int) -> Tensor:
         found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"{key} must be a tensor with {dimensions} dimensions, not {found}")
     check_finite(key, value)
-    return value.detach()
+    value = value.detach().clone()
+    return value if value.dtype == torch.float64 else value.float()
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -127,9 +133,11 @@ def _read(path: Path) -> Mapping[str, Any]:
             return load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
+        found = re.search(r"global:? ([\w.]+)", str(error), re.IGNORECASE)
+        reason = f" (it wants {found[1]})" if found else ""
         raise ValueError(
-            f"{path}: refused, it holds more than tensors and primitives, or is damaged "
-            "(checkpoints are read with weights_only=True)"
+            f"{path}: refused, it holds more than tensors and primitives, or is damaged{reason}; "
+            "checkpoints are read with weights_only=True"
         ) from error
     except Exception as error:
         reason = str(error).strip().split("\n")[0]

@@ -80,6 +80,8 @@ class RBFLayer(nn.Module):
         self.num_kernels = num_kernels
         self.out_features = out_features
         self.function = as_radial_function(radial_function)
+        if isinstance(radial_function, nn.Module):
+            self.radial_function = radial_function  # so that its parameters are found
         self.distance = distance
         self.normalize = normalize
         self.residual = residual
@@ -112,7 +114,7 @@ class RBFLayer(nn.Module):
             nn.init.uniform_(self.kernels_centers, -1.0, 1.0)
             nn.init.normal_(self.log_shapes, 0.0, 0.1)
             nn.init.xavier_uniform_(self.weights)
-        else:
+        elif not self.kernels_centers.is_meta:
             self.kernels_centers.copy_(orthogonal_rows(self.num_kernels, self.in_features))
             self.weights.copy_(orthogonal_rows(self.out_features, self.num_kernels))
             self.fit(torch.randn(_REFERENCE_SAMPLES, self.in_features))
@@ -120,9 +122,11 @@ class RBFLayer(nn.Module):
     @torch.no_grad()
     def fit(self, x: Tensor) -> None:
         """Set shapes and weights for inputs like x (N, D); the centres stay."""
-        squared = self.squared_distances(x.to(self.kernels_centers))
+        squared = self.squared_distances(x.to(self.kernels_centers.device))
         self.log_shapes.copy_(self.fitting_shapes(squared).log())
-        self.weights.copy_(fit_weights(self.weights, self.activate(squared)))
+        phi = self.activate(squared)
+        check_finite(f"activations of {self.function.name!r}", phi)
+        self.weights.copy_(fit_weights(at_least_float32(self.weights), phi))
 
     def fitting_shapes(self, squared: Tensor) -> Tensor:
         """The ε (K) that suit squared distances (N, K)."""
@@ -149,7 +153,7 @@ class RBFLayer(nn.Module):
 
     def activate(self, squared: Tensor) -> Tensor:
         """Squared distances to activations, (…, K) → (…, K)."""
-        u = bounded(squared * torch.exp(2.0 * at_least_float32(self.log_shapes)))
+        u = bounded(bounded(squared) * torch.exp(2.0 * at_least_float32(self.log_shapes)))
         if self.normalize is True and self.function.log_fn is not None:
             return torch.softmax(self.function.log_fn(u), -1)
         phi = self.function.fn(u)
@@ -176,18 +180,25 @@ class RBFLayer(nn.Module):
     def _override(
         self, centers: Tensor | None, shapes: Tensor | None, weights: Tensor | None
     ) -> None:
-        if shapes is not None and not bool((shapes > 0).all()):
-            raise ValueError(f"shapes must be positive, but the smallest is {float(shapes.min())}")
-        log_shapes = None if shapes is None else shapes.log()
         for name, target, value in (
             ("centers", self.kernels_centers, centers),
-            ("shapes", self.log_shapes, log_shapes),
+            ("shapes", self.log_shapes, shapes),
             ("weights", self.weights, weights),
         ):
             if value is not None:
                 check_shape(name, value, tuple(target.shape))
                 check_finite(name, value)
-                target.copy_(value)
+        if shapes is not None and not bool((shapes > 0).all()):
+            raise ValueError(f"shapes must be positive, but the smallest is {float(shapes.min())}")
+        if centers is not None:
+            self.kernels_centers.copy_(centers)
+            if self.init == "scaled" and self.num_kernels > 1:  # for inputs that lie like these
+                noise = torch.randn(_REFERENCE_SAMPLES, self.in_features)
+                self.fit(centers.mean(0) + centers.std(0) * noise.to(centers))
+        if shapes is not None:
+            self.log_shapes.copy_(shapes.log())
+        if weights is not None:
+            self.weights.copy_(weights)
 
 
 def at_least_float32(x: Tensor) -> Tensor:

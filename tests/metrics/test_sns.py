@@ -88,13 +88,38 @@ def test_bounds_and_symmetry() -> None:
     assert float(sns(torch.zeros(3, 4), torch.ones(3))) == 0.0
 
 
+@pytest.mark.slow
+def test_65536_kernels_fit_in_2_gib() -> None:
+    c = torch.randn(65_536, 128, requires_grad=True)
+    s = torch.full((65_536,), 0.7, requires_grad=True)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        sns(c, s).backward()
+    live = peak = 0
+    for event in profile.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            live += event.nbytes()
+            peak = max(peak, live)
+    assert 0 < peak < 2 * 2**30
+    assert torch.isfinite(c.grad).all()
+    few = torch.arange(0, 65_536, 64)
+    assert float(sns(c[few], s[few])) == pytest.approx(float(sns(c, s)), rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: sns(torch.zeros(1, 3), torch.ones(1)), r"K ≥ 2, not \(1, 3\)"),
         (lambda: sns(torch.zeros(4), torch.ones(4)), r"shape \(K, D\) with K ≥ 2, not \(4,\)"),
         (lambda: sns(torch.zeros(4, 3), torch.ones(3)), r"scales must have shape \(4,\), not \(3,"),
-        (lambda: sns(torch.zeros(4, 3), torch.ones(4), mu=-1.0), "mu must be at least 0, not -1"),
+        (
+            lambda: sns(torch.zeros(4, 3), torch.ones(4), mu=-1.0),
+            "mu must be a finite number of at",
+        ),
+        (lambda: sns(torch.zeros(4, 3), torch.ones(4), mu=math.nan), "mu must be a finite"),
+        (lambda: sns(torch.zeros(4, 3), -torch.ones(4)), "positive, but the smallest is -1.0"),
+        (lambda: sns(torch.full((4, 3), math.nan), torch.ones(4)), "12 of 12 values are NaN"),
+        (lambda: sns(torch.zeros(4, 3).int(), torch.ones(4)), "floating-point.*not torch.int32"),
+        (lambda: sns([[0.0], [1.0]], [1.0, 1.0]), "floating-point torch tensor, not list"),
         (lambda: sns(torch.zeros(4, 3), torch.ones(4), chunk_size=0), "chunk_size must be an inte"),
     ],
 )

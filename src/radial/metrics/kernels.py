@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from radial.checks import check_shape, check_size
+from radial.checks import check_finite, check_shape, check_size, check_tensor
 from radial.distance import squared_norm
 
 _BLOCK_ELEMENTS = 2**19  # of an R×K block: 4 MiB in float64, of which some four are alive
@@ -45,13 +45,18 @@ def sns(
     >>> sns(torch.tensor([[0.0], [1.0]]), torch.tensor([0.5**0.5, 0.5**0.5]), mu=0.0)
     tensor(0.3679)
     """
-    if centers.dim() != 2 or len(centers) < 2:
+    check_tensor("centers", centers)
+    if centers.dim() != 2 or len(centers) < 2 or centers.shape[1] < 1:
         raise ValueError(
             f"SNS needs centres of shape (K, D) with K ≥ 2, not {tuple(centers.shape)}"
         )
     check_shape("scales", scales, (len(centers),))
-    if mu < 0.0:
-        raise ValueError(f"mu must be at least 0, not {mu}")
+    check_finite("centers", centers)
+    check_finite("scales", scales)
+    if not bool((scales > 0).all()):
+        raise ValueError(f"scales must be positive, but the smallest is {float(scales.min())}")
+    if not 0.0 <= mu < float("inf"):
+        raise ValueError(f"mu must be a finite number of at least 0, not {mu}")
     if chunk_size is not None:
         check_size("chunk_size", chunk_size)
     rows = chunk_size or max(1, _BLOCK_ELEMENTS // len(centers))
