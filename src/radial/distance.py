@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from radial.functions import largest
+
 DISTANCES = ("euclidean", "manhattan")
 
 _MANHATTAN_ELEMENTS = 2**24  # of B×block×D, what torch.cdist's CUDA backward may allocate
@@ -70,7 +72,7 @@ def squared_norm(x: Tensor) -> Tensor:
 def _matrix_product_form(x: Tensor, centers: Tensor) -> Tensor:
     x, c = _shift(x, centers)
     norms = squared_norm(x).unsqueeze(1) + squared_norm(c)
-    return torch.addmm(norms, x, c.T, alpha=-2.0).clamp(min=0.0)
+    return torch.addmm(norms, x, c.T, alpha=-2.0).clamp(min=0.0, max=largest(x))
 
 
 def squared_euclidean(x: Tensor, centers: Tensor) -> Tensor:
@@ -79,7 +81,8 @@ def squared_euclidean(x: Tensor, centers: Tensor) -> Tensor:
     By matrix product, ‖x‖² − 2x·c + ‖c‖². That sum cancels badly where ‖x‖ ≫ ‖x − c‖, so
     both sides are first shifted by the mean centre m, on which distances do not depend. What
     remains is an absolute error of about eps·(‖x − m‖ + ‖c − m‖)²: relative to the size of
-    the cloud of centres, not to its distance from the origin. Rounding below 0 is clamped.
+    the cloud of centres, not to its distance from the origin. Rounding below 0 is clamped, and
+    overflow too.
 
     >>> squared_euclidean(torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2))
     tensor([[25.]])

@@ -46,16 +46,20 @@ class RadialFunction:
     log_fn: TensorFunction | None = None
 
     def __call__(self, scaled_distance: Tensor) -> Tensor:
-        return self.fn(scaled_distance.clamp(max=_largest(scaled_distance) ** 0.5).square())
+        return self.fn(bounded_square(scaled_distance))
+
+
+def largest(u: Tensor) -> float:
+    """The bound of squared distances: even u·log u, or u times a shape², is finite there."""
+    return torch.finfo(u.dtype).max * 1e-8
 
 
 def bounded(u: Tensor) -> Tensor:
-    """Keep u where even u·log u is finite in its dtype."""
-    return u.clamp(max=_largest(u))
+    return u.clamp(max=largest(u))
 
 
-def _largest(u: Tensor) -> float:
-    return torch.finfo(u.dtype).max * 1e-4
+def bounded_square(s: Tensor) -> Tensor:
+    return s.clamp(max=largest(s) ** 0.5).square()
 
 
 def sqrt(u: Tensor) -> Tensor:

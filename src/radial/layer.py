@@ -15,7 +15,13 @@ from torch.nn import functional as F
 from radial.checks import check_choice, check_finite, check_shape, check_size
 from radial.distance import DISTANCES, manhattan, squared_euclidean
 from radial.fitting import fit_shapes, fit_weights, orthogonal_rows
-from radial.functions import RadialFunction, TensorFunction, as_radial_function, bounded
+from radial.functions import (
+    RadialFunction,
+    TensorFunction,
+    as_radial_function,
+    bounded,
+    bounded_square,
+)
 
 INITS = ("scaled", "paper")
 NORMALIZATIONS = (False, True, "published")
@@ -149,11 +155,11 @@ class RBFLayer(nn.Module):
             x, centers = at_least_float32(x), at_least_float32(self.kernels_centers)
             if self.distance == "euclidean":
                 return squared_euclidean(x, centers)
-            return manhattan(x, centers).square()
+            return bounded_square(manhattan(x, centers))
 
     def activate(self, squared: Tensor) -> Tensor:
         """Squared distances to activations, (…, K) → (…, K)."""
-        u = bounded(bounded(squared) * torch.exp(2.0 * at_least_float32(self.log_shapes)))
+        u = bounded(squared * torch.exp(2.0 * at_least_float32(self.log_shapes)))
         if self.normalize is True and self.function.log_fn is not None:
             return torch.softmax(self.function.log_fn(u), -1)
         phi = self.function.fn(u)
