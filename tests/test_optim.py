@@ -27,9 +27,8 @@ def groups_by_name(module: nn.Module, **options) -> dict[str, dict]:
 
 def test_every_parameter_once_in_the_right_group() -> None:
     groups = groups_by_name(model())
-    assert groups["kernels"]["names"] == {
-        "head.layers.2.kernels_centers", "head.layers.2.log_shapes",
-    }  # fmt: skip
+    assert groups["centers"]["names"] == {"head.layers.2.kernels_centers"}
+    assert groups["shapes"]["names"] == {"head.layers.2.log_shapes"}
     assert groups["weights"]["names"] == {
         "backbone.0.weight", "head.layers.0.weight", "head.layers.2.weights",
         "head.layers.3.weight",
@@ -43,7 +42,9 @@ def test_every_parameter_once_in_the_right_group() -> None:
 
 def test_rates() -> None:
     groups = groups_by_name(model(), kernel_lr_scale=0.5)
-    assert groups["kernels"]["lr"] == pytest.approx(0.05)
+    assert groups["centers"]["lr"] == groups["shapes"]["lr"] == pytest.approx(0.05)
+    apart = groups_by_name(model(), kernel_lr_scale=100.0, shape_lr_scale=1.0)
+    assert (apart["centers"]["lr"], apart["shapes"]["lr"]) == (pytest.approx(10.0), 0.1)
     assert groups["weights"]["lr"] == groups["no_decay"]["lr"] == 0.1
     assert groups["weights"]["weight_decay"] == 1e-2
 
@@ -87,11 +88,12 @@ def test_frozen_left_out_shared_once() -> None:
     module["head"].layers[2].kernels_centers.requires_grad_(False)
     module["again"] = module["head"]
     groups = groups_by_name(module)
-    assert groups["kernels"]["names"] == {"head.layers.2.log_shapes"}
+    assert "centers" not in groups
+    assert groups["shapes"]["names"] == {"head.layers.2.log_shapes"}
     assert len(groups["weights"]["params"]) == 4
 
 
-@pytest.mark.parametrize("name", ["lr", "weight_decay", "kernel_lr_scale"])
+@pytest.mark.parametrize("name", ["lr", "weight_decay", "kernel_lr_scale", "shape_lr_scale"])
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 def test_bad_input(name: str, value: float) -> None:
     options = {"lr": 0.1, "weight_decay": 0.0, "kernel_lr_scale": 1.0} | {name: value}
