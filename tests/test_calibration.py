@@ -91,11 +91,14 @@ def test_alive_with_unit_variance_on_new_features_of_any_scale(
             assert 0.5 < float(hidden.detach().var(0).mean()) < 2.0
 
 
-def test_revives_the_published_head() -> None:
-    head = RBFNProjectionHead.paper(512, 512, 64, num_kernels=32, normalize=False)
+@pytest.mark.parametrize("normalize", [False, True, "published"])
+def test_revives_the_published_head(normalize: bool | str) -> None:
+    head = RBFNProjectionHead.paper(512, 512, 64, num_kernels=32, normalize=normalize)
     x = features(256, 512)
-    assert diagnose(head, x).status == "dead"
-    assert diagnose(calibrate(head, x), features(256, 512)).alive
+    assert not diagnose(head, x).alive
+    report = diagnose(calibrate(head, x), features(256, 512))
+    assert report.alive, report
+    assert report.dead_kernels == 0.0
 
 
 def test_mean_is_removed_through_the_bias_that_follows() -> None:
@@ -203,7 +206,9 @@ def test_frozen_parameters_stay() -> None:
 
 def test_endless_features_end() -> None:
     batch = features(1024)
-    calibrate(RBFLayer(64, 8, 4), itertools.repeat(batch))
+    layer = RBFLayer(64, 8, 4)
+    before = layer.centers.detach().clone()
+    assert not torch.equal(calibrate(layer, itertools.repeat(batch)).centers, before)
 
 
 def test_nested_heads_are_calibrated_throughout() -> None:

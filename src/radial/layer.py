@@ -136,7 +136,7 @@ class RBFLayer(nn.Module):
 
     def fitting_shapes(self, squared: Tensor) -> Tensor:
         """The ε (K) that suit squared distances (N, K)."""
-        return fit_shapes(self.function, squared, spread=bool(self.normalize))
+        return fit_shapes(self.function, squared, spread=self.normalize is True)
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) → (…, out)."""

@@ -18,14 +18,14 @@ def features(dimensions: int) -> torch.Tensor:
     return torch.relu(torch.randn(256, 64) @ mix / 8.0 + 0.5)
 
 
-def check(head: RBFNProjectionHead, x: torch.Tensor) -> None:
+def check_alive(head: RBFNProjectionHead, x: torch.Tensor) -> None:
     report = diagnose(head, x)
     assert report.alive, report
     assert report.dead_kernels == 0.0
     assert 0.1 < report.gradient_gain / report.mlp_gradient_gain < 10.0, report
 
 
-def run(name: str, normalize: bool, batch_norm: bool, dimensions: int) -> None:
+def check_both_starts(name: str, normalize: bool, batch_norm: bool, dimensions: int) -> None:
     head = RBFNProjectionHead(
         dimensions,
         dimensions,
@@ -36,18 +36,18 @@ def run(name: str, normalize: bool, batch_norm: bool, dimensions: int) -> None:
         batch_norm=batch_norm,
         residual=False,
     )
-    check(head, features(dimensions))
-    check(calibrate(head, features(dimensions)), features(dimensions))
+    check_alive(head, features(dimensions))
+    check_alive(calibrate(head, features(dimensions)), features(dimensions))
 
 
 @pytest.mark.parametrize("name", list(RADIAL_FUNCTIONS))
 @pytest.mark.parametrize(("normalize", "batch_norm"), OPTIONS)
 def test_alive(name: str, normalize: bool, batch_norm: bool) -> None:
-    run(name, normalize, batch_norm, 128)
+    check_both_starts(name, normalize, batch_norm, 128)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(RADIAL_FUNCTIONS))
 @pytest.mark.parametrize(("normalize", "batch_norm"), OPTIONS)
 def test_alive_in_2048_dimensions(name: str, normalize: bool, batch_norm: bool) -> None:
-    run(name, normalize, batch_norm, 2048)
+    check_both_starts(name, normalize, batch_norm, 2048)
