@@ -155,18 +155,21 @@ def main() -> None:
     for d in dimensions:
         rows += cases(d, depths)
         print(f"D={d}: {len(rows)} cases after {time.perf_counter() - begin:.0f} s", flush=True)
-    if not options.quick:
-        RESULTS.parent.mkdir(exist_ok=True)
-        part = RESULTS.with_suffix(".part")
-        with part.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(
-                {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}
-                for row in rows
-            )
-        os.replace(part, RESULTS)
+        if not options.quick:
+            write(rows)
     summary(rows)
+
+
+def write(rows: list[dict[str, object]]) -> None:
+    """All rows so far, atomically, after each width."""
+    RESULTS.parent.mkdir(exist_ok=True)
+    part = RESULTS.with_suffix(".part")
+    with part.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()})
+    os.replace(part, RESULTS)
 
 
 if __name__ == "__main__":
