@@ -13,6 +13,8 @@ __all__ = [
     "RBFLayer",
     "RBFNPredictionHead",
     "RBFNProjectionHead",
+    "RunConfig",
+    "RunResult",
     "calibrate",
     "default_head",
     "diagnose",
@@ -20,7 +22,9 @@ __all__ = [
     "load_kernels",
     "metrics",
     "parameter_groups",
+    "resume",
     "sns",
+    "train",
 ]
 
 _HOME = {
@@ -34,6 +38,10 @@ _HOME = {
     "Kernels": "radial.kernels",
     "load_kernels": "radial.kernels",
     "parameter_groups": "radial.optim",
+    "RunConfig": "radial.training.config",
+    "RunResult": "radial.training.directory",
+    "train": "radial.training.run",
+    "resume": "radial.training.run",
 }
 
 if TYPE_CHECKING:
@@ -45,6 +53,9 @@ if TYPE_CHECKING:
     from radial.layer import RBFLayer
     from radial.metrics.kernels import sns
     from radial.optim import parameter_groups
+    from radial.training.config import RunConfig
+    from radial.training.directory import RunResult
+    from radial.training.run import resume, train
 
 
 def __getattr__(name: str) -> Any:

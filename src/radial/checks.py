@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from typing import SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # names and numbers are checked without waiting for torch
+    from torch import Tensor
 
 
 def check_size(name: str, value: int, minimum: int = 1) -> None:
@@ -21,7 +22,17 @@ def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
         raise ValueError(f"unknown {name} {value!r}; known: {', '.join(map(repr, choices))}")
 
 
+def check_number(name: str, value: float, low: float = 0.0, high: float = math.inf) -> None:
+    """A finite number from ``low`` to ``high``."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not low <= value <= high:
+        limits = f"of at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
+        raise ValueError(f"{name} must be a finite number {limits}, not {value!r}")
+
+
 def check_tensor(name: str, value: object) -> None:
+    from torch import Tensor
+
     if not isinstance(value, Tensor) or not value.is_floating_point():
         found = value.dtype if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"{name} must be a floating-point torch tensor, not {found}")
@@ -34,6 +45,6 @@ def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def check_finite(name: str, value: Tensor) -> None:
-    bad = int((~torch.isfinite(value)).sum())
+    bad = value.numel() - int(value.isfinite().sum())
     if bad:
         raise ValueError(f"{name}: {bad} of {value.numel()} values are NaN or inf")

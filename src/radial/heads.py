@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -231,6 +232,56 @@ def default_head(
         check_size("num_layers", num_layers, minimum=2)
         options["num_layers"] = num_layers
     return spec.head(input_dim, hidden_dim, output_dim, **options)
+
+
+HEADS = ("default", "rbfn", "rbfn-paper", "mlp", "linear")
+
+
+def build_head(
+    name: str,
+    method: str,
+    input_dim: int,
+    hidden_dim: int,
+    output_dim: int,
+    num_layers: int | None = None,
+    *,
+    kind: str = "projection",
+    published: bool = False,
+    **rbf_options: Any,
+) -> ProjectionHead:
+    """A head by name: the arms of a comparison.
+
+    ``default`` is LightlySSL's of the method, ``rbfn`` ours, ``rbfn-paper`` the published one.
+    ``mlp`` has the depth, width and BatchNorm of the RBFN head with ReLU in place of the
+    kernels, ``linear`` is one linear layer with the same BatchNorm after it. Two layers
+    unless ``num_layers`` says otherwise; prediction heads always have two.
+
+    >>> import torch
+    >>> build_head("mlp", "simclr", 512, 256, 64)(torch.randn(8, 512)).shape
+    torch.Size([8, 64])
+    """
+    check_choice("head", name, HEADS)
+    dims = (input_dim, hidden_dim, output_dim)
+    if name == "default":
+        layers = num_layers if kind == "projection" else None
+        return default_head(method, *dims, layers, kind=kind, published=published)
+    depth = 2 if num_layers is None else num_layers
+    if name.startswith("rbfn") and kind == "projection":
+        projection = RBFNProjectionHead if name == "rbfn" else RBFNProjectionHead.paper
+        return projection(*dims, depth, **rbf_options)
+    if name.startswith("rbfn"):
+        prediction = RBFNPredictionHead if name == "rbfn" else RBFNPredictionHead.paper
+        return prediction(*dims, **rbf_options)
+    check_dims(*dims)
+    norm = nn.BatchNorm1d(output_dim) if kind == "projection" else None
+    if name == "linear":
+        return ProjectionHead([(input_dim, output_dim, norm, None)])
+    widths = [input_dim, *[hidden_dim] * (depth - 1 if kind == "projection" else 1)]
+    blocks: list[Block] = [
+        (inputs, outputs, nn.BatchNorm1d(outputs), nn.ReLU())
+        for inputs, outputs in pairwise(widths)
+    ]
+    return ProjectionHead([*blocks, (hidden_dim, output_dim, norm, None)])
 
 
 def check_dims(input_dim: int, hidden_dim: int, output_dim: int) -> None:

@@ -1,0 +1,168 @@
+"""`radial train` beside LightlySSL's own SimCLR example, and an RBFN head beside an MLP.
+
+    python benchmarks/training.py [FOLDER]
+
+FOLDER holds class folders of 32 px images such as CIFAR-10; without it, random images of that
+size: the times do not depend on what is in them. LightlySSL's side is its example for CIFAR-10
+restated: its transform image by image in a loader with two workers, its head and loss, SGD,
+batch 256, the same backbone. Ours is the whole of `radial train`: Lightning's loop, guards, log
+and checkpoint included. Medians of interleaved rounds in one run.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+from measure import Task, median_seconds, verdict
+
+# ruff: isort: split
+import numpy as np
+import torch
+from lightly.loss.ntx_ent_loss import NTXentLoss
+from lightly.models.modules.heads import SimCLRProjectionHead
+from lightly.transforms import SimCLRTransform
+from PIL import Image
+from rich.console import Console
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from radial.backbones import build_backbone
+from radial.data import load_data
+from radial.data.views import augment, recipe
+from radial.optim import parameter_groups
+from radial.training.building import build
+from radial.training.config import RunConfig
+from radial.training.directory import METRICS
+from radial.training.progress import Metrics
+from radial.training.run import train
+
+BACKBONE, BATCH, STEPS, ROUNDS = "resnet9-w0.125", 256, 16, 3
+
+
+class Pictures(Dataset[list[torch.Tensor]]):
+    """Arrays that become PIL images and then two views, as in torchvision and LightlySSL."""
+
+    def __init__(self, images: torch.Tensor) -> None:
+        self.images = images.permute(0, 2, 3, 1).contiguous().numpy()
+        view = recipe("simclr", 32)[0]
+        self.transform = SimCLRTransform(
+            input_size=32,
+            cj_strength=0.5,
+            min_scale=view.scale[0],
+            gaussian_blur=0.0,
+        )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> list[torch.Tensor]:
+        views: list[torch.Tensor] = self.transform(Image.fromarray(self.images[index]))
+        return views
+
+
+class Example:
+    """LightlySSL's SimCLR example: one call is one epoch of STEPS steps; gives images/s."""
+
+    def __init__(self, images: torch.Tensor) -> None:
+        backbone, info = build_backbone(BACKBONE, image_size=32)
+        self.model = nn.Sequential(
+            backbone, SimCLRProjectionHead(info.feature_dim, 4 * info.feature_dim, 128)
+        )
+        self.criterion = NTXentLoss()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.06)
+        self.loader = DataLoader(
+            Pictures(images),
+            batch_size=BATCH,
+            shuffle=True,
+            drop_last=True,
+            num_workers=2,
+            persistent_workers=True,
+        )
+
+    def epoch(self) -> float:
+        steps, begin = 0, 0.0
+        for x0, x1 in self.loader:
+            if steps == 0:
+                begin = time.perf_counter()  # workers have started and filled their queue
+            loss = self.criterion(self.model(x0), self.model(x1))
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            steps += 1
+        return steps * BATCH / (time.perf_counter() - begin)
+
+
+def ours(folder: Path, directory: Path) -> float:
+    config = RunConfig(
+        data=f"folder:{folder}", backbone=BACKBONE, batch_size=BATCH, epochs=1, out=str(directory)
+    )
+    train(config, overwrite=True, console=Console(quiet=True))
+    metrics = Metrics(directory / METRICS)
+    metrics.read(epochs=1)
+    return float(metrics.rows[-1]["images_per_second"])
+
+
+def step(head: str, folder: Path) -> Task:
+    """A whole training step: views, both passes, backward, optimiser."""
+    parts = build(RunConfig(data=f"folder:{folder}", head=head, backbone=BACKBONE))
+    batch = parts.data.train.__getitems__(range(BATCH))
+    groups = parameter_groups(parts.method, lr=0.01, weight_decay=5e-4)
+    optimizer = torch.optim.SGD(groups, lr=0.01, momentum=0.9)
+    random = torch.Generator().manual_seed(0)
+    data = parts.data
+
+    def forward() -> torch.Tensor:
+        with torch.enable_grad():
+            views = augment(batch, parts.views, random, mean=data.mean, std=data.std)
+            loss = parts.method(views).loss
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return Task(forward=forward)
+
+
+def write_images(root: Path) -> Path:
+    """STEPS batches in the training part, 70 % of all."""
+    random = np.random.default_rng(0)
+    for number in range(STEPS * BATCH * 10 // 7 + 10):
+        path = root / f"class{number % 2}" / f"{number:05d}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(random.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(path)
+    return root
+
+
+def main(arguments: list[str]) -> int:
+    warnings.filterwarnings("ignore")
+    torch.set_flush_denormal(True)
+    with tempfile.TemporaryDirectory() as scratch:
+        given = Path(arguments[0]) if arguments else None
+        (Path(scratch) / "images").mkdir()
+        folder = given or write_images(Path(scratch) / "images")
+        images = load_data(f"folder:{folder}").train
+        example = Example(images.__getitems__(range(min(len(images), STEPS * BATCH))))
+        speeds: dict[str, list[float]] = {"lightly": [], "radial": []}
+        for _ in range(ROUNDS):
+            speeds["lightly"].append(example.epoch())
+            speeds["radial"].append(ours(folder, Path(scratch) / "run"))
+        medians = {name: statistics.median(values) for name, values in speeds.items()}
+        print(f"SimCLR, {BACKBONE}, batch {BATCH}, 32 px, {torch.get_num_threads()} threads")
+        for name, value in medians.items():
+            print(f"  {name:<8}{value:>8,.0f} images/s")
+        verdict("radial train / LightlySSL's example", medians["radial"] / medians["lightly"],
+                least=2.0)  # fmt: skip
+        tasks = {head: step(head, folder) for head in ("mlp", "rbfn")}
+        times = median_seconds(tasks, 9)
+        print("whole training step, same depth and width, K = 128")
+        verdict("rbfn / mlp", times["rbfn"] / times["mlp"], most=1.1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

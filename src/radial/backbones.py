@@ -1,0 +1,281 @@
+"""Backbones: images (B, 3, H, W) to features (B, F), by name, with or without trained weights.
+
+Names: torchvision's `resnet18`, `resnet34`, `resnet50`; lightly's narrow ResNets as
+`resnet9-w0.25` (depth 9, 18, 34 or 50, then the width); any timm model as `timm:NAME`.
+State-dict keys are those of the library a backbone comes from, so exports load there as they are.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from radial.checks import check_choice, check_size
+from radial.files import write_atomically
+
+TORCHVISION = ("resnet18", "resnet34", "resnet50")
+KNOWN = f"{', '.join(TORCHVISION)}, resnet(9|18|34|50)-wWIDTH such as resnet9-w0.25, timm:NAME"
+SMALL_STEM = "small images: 3x3 convolution, no pooling"
+IMAGENET_STEM = "ImageNet: 7x7 convolution, stride 2, max-pool"
+NARROW_STEM = "lightly: 3x3 convolution, no pooling"
+TIMM_STEM = "as built by timm, also for small images"
+SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".pth.tar")
+CLASSIFIERS = ("fc.", "linear.", "head.", "classifier.")
+SMALL_BELOW, MIN_SIZE = 64, 16  # pixels
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackboneInfo:
+    name: str
+    image_size: int
+    feature_dim: int
+    stem: str
+
+
+class NarrowResNet(nn.Module):
+    """lightly's ResNet, under its own keys, pooling the whole map: equal at 32 px, any size fits.
+
+    lightly averages windows of 4×4, which gives one vector only where the last map is 4×4.
+    """
+
+    def __init__(self, resnet: Any) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = resnet.conv1, resnet.bn1
+        self.layer1, self.layer2 = resnet.layer1, resnet.layer2
+        self.layer3, self.layer4 = resnet.layer3, resnet.layer4
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = F.relu(self.bn1(self.conv1(images)))
+        maps = self.layer4(self.layer3(self.layer2(self.layer1(maps))))
+        return F.avg_pool2d(maps, [maps.shape[2], maps.shape[3]]).flatten(1)
+
+
+def build_backbone(
+    name: str = "resnet18",
+    *,
+    image_size: int = 224,
+    weights: str | Path | None = None,
+    stem: str | None = None,
+) -> tuple[nn.Module, BackboneInfo]:
+    """Build a backbone in training mode; random unless `weights` are given.
+
+    `weights` is "DEFAULT", a name torchvision knows such as "IMAGENET1K_V2", or a file. From a
+    file, prefixes such as `module.encoder_q.` and classifiers are dropped; where several networks
+    of it fit (online and momentum), the first is taken. torchvision ResNets for images below
+    64 px get the small-image stem, unless named weights, which need their own stem, are given or
+    `stem` is that of another :class:`BackboneInfo`.
+
+    >>> backbone, info = build_backbone("resnet9-w0.125", image_size=32)
+    >>> info.feature_dim, tuple(backbone(torch.zeros(2, 3, 32, 32)).shape)
+    (64, (2, 64))
+    """
+    check_size("image_size", image_size, MIN_SIZE)
+    from_file = weights is not None and str(weights).lower().endswith(SUFFIXES)
+    named = None if weights is None or from_file else str(weights)
+    if stem is None:
+        stem = SMALL_STEM if image_size < SMALL_BELOW and named is None else IMAGENET_STEM
+    module, stem = _build(name, image_size, stem, named)
+    if from_file:
+        tensors = _strip(_read(Path(str(weights)))[0], module.state_dict())
+        _copy(tensors, module, f"{weights} does not fit {name} ({stem})")
+    dim = _feature_dim(module, name, image_size)
+    return module, BackboneInfo(name=name, image_size=image_size, feature_dim=dim, stem=stem)
+
+
+def save_backbone(
+    module: nn.Module,
+    path: Path | str,
+    info: BackboneInfo,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write safetensors, with the info and more metadata (strings, such as JSON) in its header."""
+    header = {key: str(value) for key, value in asdict(info).items()}
+    for key, value in (metadata or {}).items():
+        if key in header or not isinstance(value, str):
+            raise ValueError(
+                f"metadata must be strings under keys other than {', '.join(header)},"
+                f" not {key!r}: {value!r}"
+            )
+    from safetensors.torch import save
+
+    module = getattr(module, "_orig_mod", module)  # what torch.compile wraps
+    tensors = {
+        key: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for key, value in module.state_dict().items()
+    }
+    write_atomically(_safetensors(path), save(tensors, {**header, **(metadata or {})}))
+
+
+def load_backbone(path: Path | str) -> tuple[nn.Module, dict[str, str]]:
+    """Rebuild what `save_backbone` wrote, in training mode, with all of its metadata."""
+    tensors, metadata = _read(_safetensors(path))
+    absent = [key for key in ("name", "image_size", "stem") if key not in metadata]
+    if absent or not metadata["image_size"].isdecimal():
+        what = f"no {', '.join(absent)}" if absent else f"image_size {metadata['image_size']!r}"
+        raise ValueError(f"{path} was not written by save_backbone: {what} in its metadata")
+    check_choice("stem", metadata["stem"], (SMALL_STEM, IMAGENET_STEM, NARROW_STEM, TIMM_STEM))
+    module, _ = _build(metadata["name"], int(metadata["image_size"]), metadata["stem"], None)
+    _copy(tensors, module, f"{path} does not fit {metadata['name']}")
+    return module, metadata
+
+
+def _safetensors(path: Path | str) -> Path:
+    if Path(path).suffix != ".safetensors":
+        raise ValueError(f"a saved backbone is a .safetensors file, not {str(path)!r}")
+    return Path(path)
+
+
+def _build(name: str, image_size: int, stem: str, weights: str | None) -> tuple[nn.Module, str]:
+    if name.startswith("timm:"):
+        return _timm(name.removeprefix("timm:"), image_size, weights), TIMM_STEM
+    if narrow := re.fullmatch(r"resnet(9|18|34|50)-w(\d+(?:\.\d+)?)", name):
+        if weights is not None:
+            raise _unknown_weights(name, weights, ())
+        return _narrow(name, narrow[1], float(narrow[2])), NARROW_STEM
+    if name in TORCHVISION:
+        return _torchvision(name, stem, weights), stem
+    raise ValueError(f"unknown backbone {name!r}; known: {KNOWN}")
+
+
+def _torchvision(name: str, stem: str, weights: str | None) -> nn.Module:
+    from torchvision.models import get_model, get_model_weights
+
+    known = get_model_weights(name).__members__
+    if weights is not None and weights not in known:
+        raise _unknown_weights(name, weights, known)
+    module: nn.Module = get_model(name)
+    module.fc = nn.Identity()
+    if stem == SMALL_STEM:
+        conv = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
+        nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+        module.conv1, module.maxpool = conv, nn.Identity()
+    if weights is not None:
+        try:
+            tensors = known[weights].get_state_dict(check_hash=True, weights_only=True)
+        except Exception as error:  # the network, the disk, or a damaged file in torch's cache
+            raise ValueError(f"cannot get {weights} of {name}: {_line(error)}") from error
+        _copy(_strip(tensors, module.state_dict()), module, f"{weights} does not fit {name}")
+    return module
+
+
+def _narrow(name: str, depth: str, width: float) -> nn.Module:
+    from lightly.models.resnet import ResNetGenerator
+
+    if not 1 / 64 <= width <= 16:
+        raise ValueError(f"the width of {name!r} must be from {1 / 64} to 16, not {width:g}")
+    return NarrowResNet(ResNetGenerator(f"resnet-{depth}", width=width))
+
+
+def _timm(name: str, image_size: int, weights: str | None) -> nn.Module:
+    try:
+        import timm
+    except ImportError as error:
+        raise ValueError(f"'timm:{name}' needs timm: pip install timm") from error
+    if not timm.is_model(name):
+        near = difflib.get_close_matches(name, timm.list_models(), n=5, cutoff=0.4)
+        raise ValueError(f"unknown timm model {name!r}; nearest: {', '.join(near) or 'none'}")
+    if weights not in (None, "DEFAULT"):
+        raise _unknown_weights(f"timm:{name}", str(weights), ("DEFAULT",))
+    options: dict[str, Any] = {"num_classes": 0, "pretrained": weights == "DEFAULT"}
+    try:
+        try:
+            module = timm.create_model(name, img_size=image_size, **options)
+        except TypeError as error:
+            if "img_size" not in str(error):
+                raise
+            module = timm.create_model(name, **options)
+    except Exception as error:  # an unknown tag, a size its patches cannot tile, the network
+        raise ValueError(f"cannot build 'timm:{name}': {_line(error)}") from error
+    return module
+
+
+def _unknown_weights(name: str, weights: str, known: Iterable[str]) -> ValueError:
+    choices = ", ".join([*known, f"or a file ending in {', '.join(SUFFIXES)}"])
+    return ValueError(f"unknown weights {weights!r} for {name}; known: {choices}")
+
+
+def _feature_dim(module: nn.Module, name: str, image_size: int) -> int:
+    """Features per image, seen by running one; batch statistics stay as they are."""
+    module.eval()
+    try:
+        with torch.no_grad():
+            features = module(torch.zeros(1, 3, image_size, image_size))
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise ValueError(f"{name} does not take {image_size} px: {_line(error)}") from error
+    module.train()
+    if not isinstance(features, Tensor) or features.ndim != 2:
+        raise ValueError(f"{name} does not give one feature vector an image")
+    return features.shape[1]
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a file and, from safetensors, its metadata."""
+    if not path.is_file():
+        raise ValueError(f"no such file: {str(path)!r}")
+    metadata: dict[str, str] = {}
+    try:
+        if path.suffix.lower() == ".safetensors":
+            from safetensors import safe_open
+
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                content = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        else:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged bytes raise nearly anything
+        raise ValueError(f"cannot read {path}, damaged or not plain: {_line(error)}") from error
+    for key in ("model", "state_dict", "model"):  # either may hold the other
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    items = content.items() if isinstance(content, dict) else ()
+    tensors = {k: v for k, v in items if isinstance(k, str) and isinstance(v, Tensor)}
+    if not tensors:
+        raise ValueError(f"{path} holds no tensors by name")
+    return tensors, metadata
+
+
+def _strip(tensors: Mapping[str, Tensor], wanted: Iterable[str]) -> dict[str, Tensor]:
+    """The tensors under the prefix that matches most wanted names, without a classifier."""
+    wanted = set(wanted)
+    dots = (key[: at + 1] for key in tensors for at, char in enumerate(key) if char == ".")
+    prefixes = dict.fromkeys(["", *dots])
+    best = max(prefixes, key=lambda prefix: sum(prefix + key in tensors for key in wanted))
+    named = {key[len(best) :]: value for key, value in tensors.items() if key.startswith(best)}
+    return {
+        key: value
+        for key, value in named.items()
+        if key in wanted or not key.startswith(CLASSIFIERS)
+    }
+
+
+def _copy(tensors: Mapping[str, Tensor], module: nn.Module, complaint: str) -> None:
+    own = module.state_dict()
+    shapes = {
+        key: (tuple(tensors[key].shape), tuple(own[key].shape)) for key in own if key in tensors
+    }
+    faults = {
+        # files from before PyTorch 0.4.1 do not count batches
+        "missing": [k for k in own if k not in tensors and not k.endswith("num_batches_tracked")],
+        "unexpected": [key for key in tensors if key not in own],
+        "of another shape": [f"{k} {a} for {b}" for k, (a, b) in shapes.items() if a != b],
+    }
+    found = [
+        f"{len(keys)} {fault}: {', '.join(keys[:3])}{', …' if len(keys) > 3 else ''}"
+        for fault, keys in faults.items()
+        if keys
+    ]
+    if found:
+        raise ValueError(f"{complaint}; {'; '.join(found)}")
+    module.load_state_dict(dict(tensors))
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

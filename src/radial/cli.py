@@ -1,0 +1,155 @@
+"""The `radial` command: parse, import late, call one function."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from radial import __version__
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+
+USAGE = f"""radial {__version__}: self-supervised learning, measurable without labels
+
+usage: radial COMMAND [options]
+
+  train    train a backbone with a method, a head and a dataset
+  export   write a trained backbone, or its kernels, to a file
+
+`radial COMMAND --help` lists the options of a command.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        print(__version__)
+        return 0
+    command, *rest = arguments
+    if command not in COMMANDS:
+        return fail(f"unknown command {command!r}; known: {', '.join(COMMANDS)}")
+    try:
+        return COMMANDS[command](rest)
+    except (ValueError, OSError) as error:
+        return fail(str(error))
+    except KeyboardInterrupt as stop:
+        print(f"radial: interrupted; {stop}".rstrip("; "), file=sys.stderr)
+        return 130
+
+
+def fail(message: str) -> int:
+    """One line, exit code 2."""
+    print(f"radial: error: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def train_command(arguments: list[str]) -> int:
+    parser, arguments = _train_parser(), _spelled(arguments)
+    options = _parse(parser, arguments)
+    if options.preset is not None:
+        from radial.training.config import preset
+
+        parser.set_defaults(dict(preset(options.preset, options.method)))
+        options = _parse(parser, arguments)
+    settings = options.as_dict()
+    resumed, overwrite = settings.pop("resume"), settings.pop("overwrite")
+    for name in ("config", "print_config", "preset"):
+        settings.pop(name, None)
+    if resumed is not None:
+        given = {name: settings[name] for name in settings if _given(name, arguments)}
+        from radial.training.run import resume
+
+        result = resume(resumed, **given)
+    else:
+        from radial.training.config import from_dict
+
+        config = from_dict(settings)
+        from radial.training.run import is_leader, train
+
+        result = train(config, overwrite=overwrite)
+        if not is_leader():
+            return 0
+    loss = "–" if result.train_loss is None else f"{result.train_loss:.3f}"
+    print(f"{result.verdict}: {result.directory} (loss {loss}, {result.seconds:.0f} s)")
+    return 1 if result.stopped else 0
+
+
+def _train_parser() -> ArgumentParser:
+    from jsonargparse import ArgumentParser
+
+    from radial.training.config import PRESETS, RunConfig
+
+    parser = ArgumentParser(
+        prog="radial train",
+        description="Train a backbone without labels.",
+        exit_on_error=False,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", action="config", help="YAML file with any of these options")
+    parser.add_argument("--preset", help=f"{', '.join(PRESETS)}: the published hyperparameters")
+    parser.add_argument("--resume", metavar="DIR", help="go on with the run in this directory")
+    parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
+    parser.add_class_arguments(RunConfig)
+    return parser
+
+
+def export_command(arguments: list[str]) -> int:
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(
+        prog="radial export", description="Get weights out of a run.", exit_on_error=False
+    )
+    parser.add_argument("run", help="directory of a run, or one of its checkpoints")
+    parser.add_argument("--to", help="backbone as .safetensors, with the keys of its library")
+    parser.add_argument("--head", help="projection head as .safetensors, kernels included")
+    options = _parse(parser, arguments)
+    if options.to is None and options.head is None:
+        raise ValueError("nothing to export: give --to FILE, --head FILE, or both")
+    from radial.training.export import export
+
+    for line in export(options.run, backbone=options.to, head=options.head):
+        print(line)
+    return 0
+
+
+def _parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
+    from jsonargparse import ArgumentError
+
+    try:
+        return parser.parse_args(arguments)
+    except ArgumentError as error:
+        raise ValueError(str(error)) from error
+
+
+def _spelled(arguments: list[str]) -> list[str]:
+    """``--save-every`` as ``--save_every``, ``--knn`` by itself as ``--knn true``; lists plain."""
+    from radial.training.config import RunConfig
+
+    switches = {field.name for field in fields(RunConfig) if "bool" in str(field.type)}
+    spelled: list[str] = []
+    for argument, following in zip(arguments, [*arguments[1:], "--"]):
+        name, equals, value = argument.partition("=")
+        if name.startswith("--"):
+            name = "--" + name[2:].replace("-", "_")
+        if spelled and spelled[-1] == "--loggers" and not argument.startswith("["):
+            argument = f"[{argument}]"  # tensorboard,wandb
+        spelled.append(name + equals + value if name.startswith("--") else argument)
+        if name[2:] in switches and not equals and following.startswith("--"):
+            spelled.append("true")
+    return spelled
+
+
+def _given(name: str, arguments: list[str]) -> bool:
+    return any(a == f"--{name}" or a.startswith(f"--{name}=") for a in arguments)
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {"train": train_command, "export": export_command}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""Datasets by name: ``load_data("digits")``, ``load_data("folder:PATH")`` and so on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from radial.checks import check_choice, check_size
+from radial.data.decoding import Files
+from radial.data.downloads import open_cifar, open_digits, open_fashion_mnist, open_stl10
+from radial.data.errors import DataError
+from radial.data.folders import IMAGENET100, open_folder, open_imagenet
+from radial.data.images import Collection, Data, Images
+from radial.data.reading import hold_pixels, read_files
+from radial.data.splits import split_own, split_paper
+
+SPLITS = ("auto", "paper", "own")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetInfo:
+    """``load`` takes PATH, or the root of downloads, and the split asked for."""
+
+    name: str
+    description: str
+    load: Callable[[Path, str], Collection]
+    image_size: int | None = None  # None: by the images
+    takes_path: bool = False
+
+    @property
+    def spec(self) -> str:
+        return f"{self.name}:PATH" if self.takes_path else self.name
+
+
+DATASETS = {
+    info.name: info
+    for info in (
+        DatasetInfo(
+            name="digits",
+            description="1,797 handwritten digits that come with scikit-learn",
+            load=lambda root, split: open_digits(),
+            image_size=32,
+        ),
+        DatasetInfo(
+            name="folder",
+            description="image files: train/, val/ and test/, or a folder a class, or unlabelled",
+            load=lambda path, split: open_folder(path),
+            takes_path=True,
+        ),
+        DatasetInfo(
+            name="cifar10",
+            description="60,000 images in 10 classes, 32 px",
+            load=lambda root, split: open_cifar(root, "cifar10"),
+            image_size=32,
+        ),
+        DatasetInfo(
+            name="cifar100",
+            description="60,000 images in 100 classes, 32 px",
+            load=lambda root, split: open_cifar(root, "cifar100"),
+            image_size=32,
+        ),
+        DatasetInfo(
+            name="stl10",
+            description="13,000 labelled and 100,000 unlabelled images, 96 px",
+            load=lambda root, split: open_stl10(root, labelled_only=split == "paper"),
+            image_size=96,
+        ),
+        DatasetInfo(
+            name="fashion-mnist",
+            description="70,000 pieces of clothing in 10 classes, 28 px, padded to 32",
+            load=lambda root, split: open_fashion_mnist(root),
+            image_size=32,
+        ),
+        DatasetInfo(
+            name="imagenet",
+            description="ImageNet-1k as train/ and val/ with a folder a synset",
+            load=lambda path, split: open_imagenet(path),
+            image_size=224,
+            takes_path=True,
+        ),
+        DatasetInfo(
+            name="imagenet100",
+            description="the 100 synsets of ImageNet-100, out of the same folders",
+            load=lambda path, split: open_imagenet(path, IMAGENET100),
+            image_size=224,
+            takes_path=True,
+        ),
+    )
+}
+
+
+def load_data(
+    spec: str = "digits",
+    *,
+    root: Path | str | None = None,
+    image_size: int | None = None,
+    split: str = "auto",
+    seed: int = 42,
+    max_bad: int = 10,
+    memory_limit: float = 2.0,
+    threads: int | None = None,
+) -> Data:
+    """Find, read, check and split a dataset.
+
+    spec
+        A name in ``DATASETS``, with ``:PATH`` where the data are yours: ``folder:photos``.
+    root
+        Where downloads and statistics are kept: RADIAL_DATA, else ``~/.cache/radial``.
+    image_size
+        The side to train at. Images of that size are stored as they are, others at 8/7 of
+        it (256 for 224) from 64 px on, which leaves random crops something to crop.
+    split
+        "own" (the dataset's), "paper" (stratified 70/10/20 by ``seed``), or "auto": its own
+        if it has one.
+    max_bad
+        So many unreadable images are skipped, with a warning that names them.
+    memory_limit
+        Files whose pixels take less than so many GiB are decoded now and kept; others are
+        decoded when asked for, after one pass that checks them, remembered in ``root``.
+    threads
+        That decode; one a core by default.
+
+    >>> data = load_data("digits")
+    >>> len(data.train), len(data.val), len(data.test), data.train[0].shape
+    (1257, 180, 360, torch.Size([3, 32, 32]))
+    >>> data.split
+    'stratified 70/10/20, seed 42'
+    """
+    info, path = _parse(spec)
+    check_choice("split", split, SPLITS)
+    check_size("max_bad", max_bad, 0)
+    check_size("seed", seed, 0)
+    if seed >= 2**32:
+        raise DataError(f"seed must be below 2**32, not {seed}")
+    if image_size is not None:
+        check_size("image_size", image_size)
+    if threads is not None:
+        check_size("threads", threads)
+    if not memory_limit >= 0:
+        raise DataError(f"memory_limit must be at least 0 GiB, not {memory_limit!r}")
+    root = Path(root or os.environ.get("RADIAL_DATA") or "~/.cache/radial").expanduser()
+    collection = info.load(path or root, split)
+    if split == "own" and collection.parts is None:
+        raise DataError(f"{spec} has no split of its own; split: 'auto' or 'paper'")
+    own = collection.parts is not None and split != "paper"
+    rows = split_own(collection, seed) if own else split_paper(collection, seed)
+    size = image_size or info.image_size
+    limit = memory_limit * 2**30
+    store = collection.store
+    if isinstance(store, Files):
+        threads = threads or os.cpu_count() or 1
+        found = read_files(
+            store, rows, size, root=root, max_bad=max_bad, limit=limit, threads=threads
+        )
+    else:
+        found = hold_pixels(store, rows, size, limit=limit)
+    survey = found.survey
+    rows = rows.without(survey.bad)
+    train, val, test = (
+        Images(
+            found.store,
+            index,
+            stored_size=survey.stored_size,
+            labels=None if collection.labels is None else collection.labels[index],
+            classes=collection.classes,
+        )
+        for index in (rows.train, rows.val, rows.test)
+    )
+    return Data(
+        name=f"folder:{path.resolve().name}" if path and info.name == "folder" else info.name,
+        train=train,
+        val=val,
+        test=test,
+        image_size=survey.image_size,
+        mean=torch.tensor(survey.mean),
+        std=torch.tensor(survey.std),
+        split=rows.description,
+        skipped=tuple(store.name(row) for row in survey.bad) if isinstance(store, Files) else (),
+    )
+
+
+def _parse(spec: str) -> tuple[DatasetInfo, Path | None]:
+    name, colon, path = spec.partition(":")
+    if name not in DATASETS:
+        known = ", ".join(info.spec for info in DATASETS.values())
+        raise DataError(f"unknown dataset {spec!r}; known: {known}")
+    info = DATASETS[name]
+    if info.takes_path != bool(path) or bool(colon) != info.takes_path:
+        takes = "needs a path" if info.takes_path else "takes no path"
+        raise DataError(f"dataset {name!r} {takes}: {info.spec!r}, not {spec!r}")
+    return info, Path(path).expanduser() if path else None

@@ -1,0 +1,32 @@
+"""Seven self-supervised methods, each in a file of its own, and the registry of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from radial.methods.barlow_twins import BarlowTwins
+from radial.methods.base import Method, Output
+from radial.methods.byol import BYOL
+from radial.methods.moco import MoCo
+from radial.methods.simclr import SimCLR
+from radial.methods.simsiam import SimSiam
+from radial.methods.swav import SwAV
+from radial.methods.vicreg import VICReg
+
+METHODS: Mapping[str, type[Method]] = MappingProxyType(
+    {method.name: method for method in (SimCLR, MoCo, BYOL, SwAV, SimSiam, BarlowTwins, VICReg)}
+)
+
+__all__ = [
+    "BYOL",
+    "METHODS",
+    "BarlowTwins",
+    "Method",
+    "MoCo",
+    "Output",
+    "SimCLR",
+    "SimSiam",
+    "SwAV",
+    "VICReg",
+]

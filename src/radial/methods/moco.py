@@ -1,0 +1,92 @@
+"""MoCo v2: a query against its key and a queue of keys of earlier batches.
+
+He, Fan, Wu, Xie & Girshick, 2020, https://arxiv.org/abs/1911.05722; v2: Chen, Fan, Girshick
+& He, 2020, https://arxiv.org/abs/2003.04297.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from lightly.models.utils import batch_shuffle, batch_unshuffle
+from lightly.utils import dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from radial.methods.base import (
+    Method,
+    Output,
+    Queue,
+    check_momentum,
+    check_temperature,
+    check_views,
+    embedding_dim,
+    follow,
+    full,
+    momentum_copy,
+    no_autocast,
+)
+
+
+class MoCo(Method):
+    r"""InfoNCE of queries q with their keys k₊ and the queue's keys kᵢ, all of unit length:
+
+    .. math:: -\log \frac{\exp(q·k_+/τ)}{\exp(q·k_+/τ) + \sum_i \exp(q·k_i/τ)}
+
+    Keys come from a momentum copy of backbone and head. Across ranks the copy sees the batch
+    shuffled, so that BatchNorm cannot tell a key by its neighbours; on one rank a
+    shuffle would change nothing. The queue holds the keys of all ranks and is in the
+    checkpoint; it starts with random directions, as published.
+    """
+
+    name = "moco"
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projection_head: nn.Module,
+        *,
+        temperature: float = 0.2,
+        momentum: float = 0.999,
+        queue_size: int = 4096,
+    ) -> None:
+        super().__init__(backbone, projection_head)
+        check_temperature(temperature)
+        check_momentum(momentum)
+        self.temperature, self.momentum = temperature, momentum
+        self.key_backbone = momentum_copy(backbone)
+        self.key_head = momentum_copy(projection_head)
+        self.queue = Queue(queue_size, embedding_dim(projection_head))
+
+    def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
+        check_views(views)
+        z = self.project(views[0])
+        keys = self.keys(views[1])
+        with no_autocast(z):
+            q, k = F.normalize(z, dim=1), F.normalize(keys, dim=1)
+            positive = (q * k).sum(1, keepdim=True)
+            negative = q @ self.queue.rows.to(q).clone().T  # cloned: put() writes below
+            logits = torch.cat([positive, negative], dim=1) / self.temperature
+            first = torch.zeros(len(q), dtype=torch.long, device=q.device)
+            loss = F.cross_entropy(logits, first)
+        if self.training:
+            self.queue.put(k)
+        return Output(loss, z.detach())
+
+    @torch.no_grad()
+    def keys(self, view: Tensor) -> Tensor:
+        if not (self.training and dist.world_size() > 1):
+            return full(self.key_head(self.key_backbone(view)))
+        shuffled, order = batch_shuffle(view, distributed=True)
+        keys = full(self.key_head(self.key_backbone(shuffled)))
+        return batch_unshuffle(keys, order, distributed=True)
+
+    def after_step(self, progress: float) -> None:
+        follow(self.key_backbone, self.backbone, self.momentum)
+        follow(self.key_head, self.projection_head, self.momentum)
+
+    def constant_loss(self, batch: int) -> float:
+        """The key among itself and the queue, all equally likely once the queue is full."""
+        return math.log(len(self.queue.rows) + 1)

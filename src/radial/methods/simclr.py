@@ -1,0 +1,68 @@
+"""SimCLR: two views of an image against all other images of the batch.
+
+Chen, Kornblith, Norouzi & Hinton, 2020, https://arxiv.org/abs/2002.05709.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from lightly.utils import dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from radial.methods.base import (
+    Method,
+    Output,
+    check_temperature,
+    check_views,
+    gathered,
+    no_autocast,
+)
+
+
+class SimCLR(Method):
+    r"""NT-Xent over the 2B embeddings z of both views, s = cosine similarity / temperature:
+
+    .. math:: ℓ_{ij} = -\log \frac{\exp s(z_i, z_j)}{\sum_{k ≠ i} \exp s(z_i, z_k)}
+
+    averaged over the 2B positive pairs (i, j). Negatives come from all ranks, with their
+    gradients. The views pass the backbone one after the other, as in LightlySSL: BatchNorm
+    sees one view at a time.
+    """
+
+    name = "simclr"
+
+    def __init__(
+        self, backbone: nn.Module, projection_head: nn.Module, *, temperature: float = 0.5
+    ) -> None:
+        super().__init__(backbone, projection_head)
+        check_temperature(temperature)
+        self.temperature = temperature
+
+    def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
+        check_views(views)
+        z0, z1 = (self.project(view) for view in views)
+        with no_autocast(z0):
+            return Output(nt_xent(z0, z1, self.temperature), z0.detach())
+
+    def constant_loss(self, batch: int) -> float:
+        """2·batch − 1 candidates, all equally likely."""
+        return math.log(2 * batch - 1)
+
+
+def nt_xent(z0: Tensor, z1: Tensor, temperature: float) -> Tensor:
+    """NT-Xent of this rank's 2B embeddings among the 2BW of all ranks.
+
+    LightlySSL's loss does the same on one process; on several GPUs its diagonal mask is made
+    on the CPU and indexed by tensors on the device, which torch refuses.
+    """
+    z0, z1 = F.normalize(z0, dim=1), F.normalize(z1, dim=1)
+    everyone = torch.cat([gathered(z0), gathered(z1)])  # (2BW, d)
+    mine = torch.arange(len(z0), device=z0.device) + dist.rank() * len(z0)
+    other = mine + len(everyone) // 2
+    itself, partner = torch.cat([mine, other]), torch.cat([other, mine])
+    logits = torch.cat([z0, z1]) @ everyone.T / temperature
+    return F.cross_entropy(logits.scatter(1, itself[:, None], -math.inf), partner)

@@ -1,0 +1,97 @@
+"""SwAV: predict the prototypes that another view of the image was assigned to.
+
+Caron, Misra, Mairal, Goyal, Bojanowski & Joulin, 2020, https://arxiv.org/abs/2006.09882.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from lightly.loss.swav_loss import SwaVLoss
+from lightly.utils import dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from radial.checks import check_size
+from radial.methods.base import (
+    Method,
+    Output,
+    Queue,
+    check_temperature,
+    check_views,
+    embedding_dim,
+    no_autocast,
+)
+
+
+class SwAV(Method):
+    r"""Cross-entropy of each view's softmax over prototypes with another view's code q:
+
+    .. math:: -\sum_k q_k \log \mathrm{softmax}_k(C z / τ)
+
+    Codes come from the first two views by three Sinkhorn iterations (ε = 0.05) over the
+    batches of all ranks, in float32; predictions from every other view (multi-crop). The
+    prototypes C have no bias, are of unit length after every step, and stay as they are for
+    the first ``frozen`` share of training. With ``queue_size`` > 0 embeddings of earlier
+    batches join the Sinkhorn problem once the queue is full, each rank with its share.
+    """
+
+    name = "swav"
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projection_head: nn.Module,
+        *,
+        temperature: float = 0.1,
+        prototypes: int = 2048,
+        queue_size: int = 0,
+        frozen: float = 0.01,
+    ) -> None:
+        super().__init__(backbone, projection_head)
+        check_temperature(temperature)
+        check_size("prototypes", prototypes, minimum=2)
+        if not 0.0 <= frozen <= 1.0:
+            raise ValueError(f"frozen must lie between 0 and 1, not {frozen!r}")
+        dim = embedding_dim(projection_head)
+        self.prototypes = nn.Linear(dim, prototypes, bias=False)
+        self.frozen = frozen
+        self.criterion = SwaVLoss(temperature=temperature, sinkhorn_gather_distributed=True)
+        self.queue = Queue(queue_size, 2 * dim) if queue_size else None  # both views side by side
+        self.normalize_prototypes()
+
+    def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
+        check_views(views, crops=True)
+        z = [self.project(view) for view in views]
+        with no_autocast(z[0]):
+            unit = [F.normalize(embedding, dim=1) for embedding in z]
+            scores = [self.prototypes(embedding) for embedding in unit]
+            loss = self.criterion(scores[:2], scores[2:], self.queue_scores())
+        if self.training and self.queue is not None:
+            self.queue.put(torch.cat(unit[:2], dim=1).detach())
+        return Output(loss.squeeze(0), z[0].detach())
+
+    @torch.no_grad()
+    def queue_scores(self) -> list[Tensor] | None:
+        """Of this rank's share of the queue, once it is full: one tensor for each view."""
+        if self.queue is None or not self.queue.full:
+            return None
+        share = self.queue.rows[dist.rank() :: dist.world_size()]
+        return [self.prototypes(rows) for rows in share.chunk(2, dim=1)]
+
+    def after_backward(self, progress: float) -> None:
+        if progress < self.frozen:
+            self.prototypes.weight.grad = None
+
+    def after_step(self, progress: float) -> None:
+        self.normalize_prototypes()
+
+    @torch.no_grad()
+    def normalize_prototypes(self) -> None:
+        self.prototypes.weight.copy_(F.normalize(self.prototypes.weight, dim=1))
+
+    def constant_loss(self, batch: int) -> float:
+        """Codes spread evenly over the prototypes."""
+        return math.log(self.prototypes.out_features)

@@ -1,0 +1,177 @@
+"""From a config to what is trained: data, backbone, heads, method, views."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from radial.backbones import BackboneInfo, build_backbone
+from radial.calibration import calibrate
+from radial.data import Data, load_data
+from radial.data.views import View, augment, recipe
+from radial.heads import build_head
+from radial.health import HealthReport, diagnose
+from radial.methods import METHODS, Method
+from radial.training.config import RunConfig, resolve
+from radial.training.module import generator, key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """All that a run needs, built and checked before anything is written."""
+
+    config: RunConfig  # resolved
+    data: Data
+    views: tuple[View, ...]
+    backbone: BackboneInfo
+    method: Method
+    health: HealthReport  # of the projection head, before the first step
+
+
+def build(
+    config: RunConfig, *, stem: str | None = None, device: torch.device | str = "cpu"
+) -> Parts:
+    """Build a run. ``stem`` is that of its checkpoint, which then overwrites all weights."""
+    fresh = stem is None
+    data = load_data(
+        config.data,
+        root=config.data_root,
+        image_size=config.image_size,
+        split=config.split,
+        max_bad=config.max_bad_images,
+    )
+    if config.knn:
+        data.require_labels()
+    config = config.with_defaults({"backbone": default_backbone(data)})
+    torch.manual_seed(key(config.seed, "weights"))
+    assert config.backbone is not None
+    weights = config.weights if fresh else None
+    backbone, info = build_backbone(
+        config.backbone, image_size=data.image_size, weights=weights, stem=stem
+    )
+    config = resolve(
+        config, images=len(data.train), image_size=data.image_size, features=info.feature_dim
+    )
+    check_batch(config, data)
+    projection, prediction = build_heads(config, info.feature_dim)
+    views = build_views(config, data.image_size)
+    backbone.to(device)
+    projection.to(device)
+    batches = list(features(backbone, data, views, config, device))
+    if config.head == "rbfn" and config.calibrate and fresh:
+        calibrate(projection, batches, seed=config.seed)
+    health = diagnose(projection, batches)
+    if prediction is not None:
+        prediction.to(device)
+        if config.head == "rbfn" and config.calibrate and fresh:
+            with torch.no_grad():
+                embeddings = [copy.deepcopy(projection)(batch) for batch in batches]
+            calibrate(prediction, embeddings, seed=config.seed)
+    heads = [projection] if prediction is None else [projection, prediction]
+    torch.manual_seed(key(config.seed, "method"))
+    method = METHODS[config.method](backbone, *heads, **method_options(config))
+    return Parts(config=config, data=data, views=views, backbone=info, method=method, health=health)
+
+
+def default_backbone(data: Data) -> str:
+    """Small enough for a laptop where the images are: digits need no ResNet-18."""
+    return "resnet9-w0.25" if data.name == "digits" else "resnet18"
+
+
+def check_batch(config: RunConfig, data: Data) -> None:
+    batch, images, world = config.batch_size, len(data.train), config.devices * config.num_nodes
+    assert batch is not None
+    if images < batch:
+        raise ValueError(f"{data.name} has {images} training images, fewer than a batch of {batch}")
+    if batch % world:
+        raise ValueError(f"a batch of {batch} cannot be divided among {world} devices")
+    if config.method == "moco" and config.queue_size and config.queue_size < batch:
+        raise ValueError(f"queue_size must be at least the batch, {batch}, not {config.queue_size}")
+
+
+def build_heads(config: RunConfig, features: int) -> tuple[nn.Module, nn.Module | None]:
+    """Projection head, and the prediction head of the methods that have one."""
+    hidden, output = config.hidden_dim, config.output_dim
+    assert hidden is not None
+    assert output is not None
+    options: dict[str, Any] = {}
+    if config.head.startswith("rbfn"):
+        options = {
+            "num_kernels": config.num_kernels,
+            "radial_function": config.radial_function,
+            "distance": config.distance,
+            "residual": config.residual,
+            "batch_norm": config.head_batch_norm,
+            "normalize": config.normalize,
+        }
+        if config.head == "rbfn-paper" and config.normalize:
+            options["normalize"] = "published"
+        options = {name: value for name, value in options.items() if value is not None}
+    projection = build_head(
+        config.head, config.method, features, hidden, output, config.num_layers, **options
+    )
+    if not METHODS[config.method].predicts:
+        return projection, None
+    width = max(1, output // 4) if config.method == "simsiam" else hidden
+    prediction = build_head(
+        config.head, config.method, output, width, output, kind="prediction", **options
+    )
+    return projection, prediction
+
+
+def build_views(config: RunConfig, size: int) -> tuple[View, ...]:
+    views = recipe(config.method, size)
+    strength, least = config.color_strength, config.min_scale
+    jitter = ("brightness", "contrast", "saturation")
+    stronger = [
+        replace(
+            view,
+            **{name: strength * getattr(view, name) for name in jitter},
+            hue=min(0.5, strength * view.hue),
+        )
+        for view in views
+    ]
+    if least is None:
+        return tuple(stronger)
+    return tuple(  # small crops of multi-crop keep their scale
+        replace(view, scale=(least, 1.0)) if view.scale[1] == 1.0 else view for view in stronger
+    )
+
+
+def method_options(config: RunConfig) -> dict[str, Any]:
+    """What of the config the method's constructor takes."""
+    names = ("temperature", "momentum", "queue_size", "prototypes")
+    chosen = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
+    if config.method == "swav":
+        chosen["frozen"] = min(0.1, 1.0 / config.epochs)  # the first epoch, as published
+    return chosen
+
+
+@torch.no_grad()
+def features(
+    backbone: nn.Module,
+    data: Data,
+    views: tuple[View, ...],
+    config: RunConfig,
+    device: torch.device | str,
+) -> Iterator[Tensor]:
+    """Of augmented training images, as the head will see them: with BatchNorm on batches.
+
+    The images are the first of a shuffled order that depends on the seed alone, so that
+    every rank computes the same; the backbone is not changed.
+    """
+    images = max(1024, 4 * config.num_kernels)
+    order = torch.randperm(len(data.train), generator=generator(config.seed, "calibration"))
+    backbone = copy.deepcopy(backbone).train()
+    for number, rows in enumerate(torch.split(order[:images], 256)):
+        if len(rows) < 2:
+            return
+        batch = data.train.__getitems__(rows.tolist()).to(device)
+        random = generator(config.seed, "calibration", number)
+        (view,) = augment(batch, views[:1], random, mean=data.mean, std=data.std)
+        yield backbone(view).float()

@@ -1,0 +1,284 @@
+"""What one run is made of. Light to import: no torch, so that errors come at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from radial.checks import check_choice, check_number, check_size
+
+Settings = Mapping[str, Any]
+
+HEADS = ("default", "rbfn", "rbfn-paper", "mlp", "linear")
+LOGGERS = ("tensorboard", "mlflow", "wandb")
+
+_SGD = {"optimizer": "sgd", "base_lr": 0.12, "weight_decay": 5e-4}
+_ADAMW = {"optimizer": "adamw", "base_lr": 1e-3, "weight_decay": 1e-4}
+
+# From scratch, on batches of some hundreds. What a method has no use for is not set.
+DEFAULTS: Mapping[str, Settings] = MappingProxyType(
+    {
+        "simclr": _SGD | {"temperature": 0.5},
+        "moco": _SGD | {"temperature": 0.2, "momentum": 0.99},
+        "byol": _SGD | {"momentum": 0.99},
+        "swav": _ADAMW | {"temperature": 0.1},
+        "simsiam": _SGD,
+        "barlow_twins": _ADAMW,
+        "vicreg": _ADAMW,
+    }
+)
+
+_PUBLISHED = {
+    "backbone": "resnet50",
+    "weights": "IMAGENET1K_V2",
+    "image_size": 224,
+    "split": "paper",
+    "epochs": 100,
+    "warmup_epochs": 0.0,
+    "kernel_lr_scale": 1.0,
+}
+
+
+def _paper(
+    optimizer: str, base_lr: float, decay: float, batch: int, dims: tuple[int, int], **more: Any
+) -> Settings:
+    hidden, output = dims
+    optimisation = {"optimizer": optimizer, "base_lr": base_lr, "weight_decay": decay}
+    sizes = {"batch_size": batch, "hidden_dim": hidden, "output_dim": output}
+    return _PUBLISHED | optimisation | sizes | more
+
+
+# The published runs; for the two methods the paper does not have, their own papers'.
+# The paper says "pre-trained on ImageNet-1K", not by which of torchvision's two sets of weights.
+PAPER: Mapping[str, Settings] = MappingProxyType(
+    {
+        "simclr": _paper("lars", 0.3, 1e-6, 2048, (2048, 128), temperature=0.5),
+        "moco": _paper(
+            "sgd", 0.03, 1e-4, 256, (2048, 128), temperature=0.2, momentum=0.999, queue_size=4096
+        ),
+        "byol": _paper("lars", 0.2, 1.5e-6, 2048, (4096, 256), momentum=0.996),
+        "swav": _paper(
+            "lars", 0.6, 1e-6, 2048, (2048, 128), temperature=0.1, prototypes=2048, queue_size=0
+        ),
+        "simsiam": _paper("sgd", 0.05, 1e-4, 512, (2048, 2048)),
+        "barlow_twins": _paper("lars", 0.2, 1.5e-6, 2048, (8192, 8192)),
+        "vicreg": _paper("lars", 0.2, 1e-6, 2048, (8192, 8192)),
+    }
+)
+PRESETS = {"paper": PAPER}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """One run. What is None is chosen to fit method and data; the run's config.yaml says how.
+
+    Args:
+        method: simclr, moco, byol, swav, simsiam, barlow_twins or vicreg.
+        head: default (LightlySSL's), rbfn, rbfn-paper (as published: dead), mlp (an MLP with the
+            depth, width and BatchNorm of rbfn) or linear.
+        data: digits, cifar10, cifar100, stl10, fashion-mnist, folder:PATH, imagenet:PATH or
+            imagenet100:PATH.
+        out: directory of the run; by default runs/DATA-METHOD-HEAD-SEED.
+        backbone: resnet18, resnet34, resnet50, narrow ones such as resnet9-w0.25, or timm:NAME.
+        weights: of the backbone: a torchvision name such as IMAGENET1K_V2, or a file.
+        image_size: side in pixels; by default the dataset's.
+        split: auto (the dataset's own, else paper), paper (stratified 70/10/20), own.
+        data_root: where downloaded datasets are kept.
+        max_bad_images: how many unreadable images are skipped before it is an error.
+        workers: processes that decode images; only for sets too large for memory.
+        color_strength: factor on the strength of the colour jitter.
+        min_scale: smallest share of the area that a crop takes; by default the recipe's.
+        hidden_dim: width of the head.
+        output_dim: width of the embeddings.
+        num_layers: depth of the projection head, where it can vary.
+        num_kernels: kernels of an RBF layer.
+        radial_function: of the RBF layers.
+        distance: euclidean or manhattan.
+        normalize: normalised RBF layers; by default as the head has it.
+        residual: x + RBF(x); by default as the head has it.
+        head_batch_norm: BatchNorm in an RBFN head; by default as the head has it.
+        calibrate: set an RBFN head from real features before training (rbfn only).
+        temperature: of SimCLR, MoCo and SwAV.
+        momentum: of the momentum encoder of MoCo and BYOL.
+        queue_size: keys in MoCo's queue, or embeddings in SwAV's (0: none).
+        prototypes: of SwAV.
+        epochs: how often the training images are seen.
+        batch_size: images a step, over all devices.
+        optimizer: sgd, lars or adamw.
+        base_lr: learning rate for 256 images a step; scaled by batch_size / 256.
+        weight_decay: of weights; not of biases, norms and kernels.
+        warmup_epochs: linear warm-up before the cosine.
+        kernel_lr_scale: factor on the learning rate of kernel centres.
+        shape_lr_scale: factor on the learning rate of kernel shapes.
+        seed: of everything random.
+        precision: 32, bf16 or 16 (16 needs a GPU).
+        accelerator: auto, cpu, gpu, or another of Lightning's.
+        devices: on each node.
+        num_nodes: machines.
+        threads: of torch on the CPU; by default torch's choice.
+        save_every: keep a checkpoint every so many epochs; 0 keeps the last only.
+        knn: nearest-neighbour accuracy on the validation images after each epoch (uses labels).
+        loggers: any of tensorboard, mlflow, wandb, beside metrics.csv.
+        on_collapse: warn, or stop when a head is dead or embeddings have collapsed.
+    """
+
+    method: str = "simclr"
+    head: str = "default"
+    data: str = "digits"
+    out: str | None = None
+    backbone: str | None = None
+    weights: str | None = None
+    image_size: int | None = None
+    split: Literal["auto", "paper", "own"] = "auto"
+    data_root: str | None = None
+    max_bad_images: int = 10
+    workers: int | None = None
+    color_strength: float = 1.0
+    min_scale: float | None = None
+    hidden_dim: int | None = None
+    output_dim: int | None = None
+    num_layers: int | None = None
+    num_kernels: int = 128
+    radial_function: str = "gaussian"
+    distance: Literal["euclidean", "manhattan"] = "euclidean"
+    normalize: bool | None = None
+    residual: bool | None = None
+    head_batch_norm: bool | None = None
+    calibrate: bool = True
+    temperature: float | None = None
+    momentum: float | None = None
+    queue_size: int | None = None
+    prototypes: int | None = None
+    epochs: int = 100
+    batch_size: int | None = None
+    optimizer: Literal["sgd", "lars", "adamw"] | None = None
+    base_lr: float | None = None
+    weight_decay: float | None = None
+    warmup_epochs: float | None = None
+    kernel_lr_scale: float = 1.0
+    shape_lr_scale: float = 1.0
+    seed: int = 0
+    precision: Literal["32", "bf16", "16"] = "32"
+    accelerator: str = "auto"
+    devices: int = 1
+    num_nodes: int = 1
+    threads: int | None = None
+    save_every: int = 0
+    knn: bool = False
+    loggers: tuple[str, ...] = ()
+    on_collapse: Literal["warn", "stop"] = "warn"
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, DEFAULTS)
+        check_choice("head", self.head, HEADS)
+        check_choice("split", self.split, ("auto", "paper", "own"))
+        check_choice("distance", self.distance, ("euclidean", "manhattan"))
+        check_choice("optimizer", self.optimizer, (None, "sgd", "lars", "adamw"))
+        check_choice("precision", self.precision, ("32", "bf16", "16"))
+        check_choice("on_collapse", self.on_collapse, ("warn", "stop"))
+        for name in self.loggers:
+            check_choice("logger", name, LOGGERS)
+        for name, least in _SIZES.items():
+            if getattr(self, name) is not None:
+                check_size(name, getattr(self, name), minimum=least)
+        for name, (low, high) in _NUMBERS.items():
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), low, high)
+        for name in sorted(_ONLY_FOR):
+            if getattr(self, name) is not None and self.method not in _ONLY_FOR[name]:
+                raise ValueError(f"{name} is for {', '.join(_ONLY_FOR[name])}, not {self.method}")
+
+    @property
+    def directory(self) -> Path:
+        place = f"runs/{slug(self.data)}-{self.method}-{self.head}-{self.seed}"
+        return Path(place if self.out is None else self.out)
+
+    @property
+    def lr(self) -> float:
+        """The learning rate at its peak: linear in the batch size."""
+        if self.base_lr is None or self.batch_size is None:
+            raise ValueError("the learning rate is known once batch_size and base_lr are")
+        return self.base_lr * self.batch_size / 256
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"loggers": list(self.loggers)}
+
+    def with_defaults(self, defaults: Settings) -> RunConfig:
+        """What is None taken from ``defaults``."""
+        return replace(self, **{k: v for k, v in defaults.items() if getattr(self, k) is None})
+
+
+_SIZES = {
+    "image_size": 16, "max_bad_images": 0, "workers": 0, "hidden_dim": 1, "output_dim": 1,
+    "num_layers": 2, "num_kernels": 1, "queue_size": 0, "prototypes": 2, "epochs": 1,
+    "batch_size": 2, "seed": 0, "devices": 1, "num_nodes": 1, "threads": 1, "save_every": 0,
+}  # fmt: skip
+_NUMBERS = {
+    "color_strength": (0.0, 2.0), "min_scale": (1e-3, 1.0), "temperature": (1e-4, 1e4),
+    "momentum": (0.0, 1.0), "base_lr": (0.0, 1e6), "weight_decay": (0.0, 1e6),
+    "warmup_epochs": (0.0, 1e9), "kernel_lr_scale": (0.0, 1e9), "shape_lr_scale": (0.0, 1e9),
+}  # fmt: skip
+_ONLY_FOR = {
+    "temperature": ("simclr", "moco", "swav"),
+    "momentum": ("moco", "byol"),
+    "queue_size": ("moco", "swav"),
+    "prototypes": ("swav",),
+}
+
+
+def from_dict(settings: Mapping[str, Any]) -> RunConfig:
+    """A config from what ``to_dict`` gave, as read from a file."""
+    known = {field.name for field in fields(RunConfig)}
+    if unknown := sorted(set(settings) - known):
+        raise ValueError(
+            f"unknown settings {', '.join(unknown)}; known: {', '.join(sorted(known))}"
+        )
+    return RunConfig(**{**settings, "loggers": tuple(settings.get("loggers") or ())})
+
+
+def preset(name: str, method: str) -> Settings:
+    check_choice("preset", name, PRESETS)
+    check_choice("method", method, DEFAULTS)
+    return PRESETS[name][method]
+
+
+def resolve(config: RunConfig, *, images: int, image_size: int, features: int) -> RunConfig:
+    """Every None filled in: to fit ``images`` training images and ``features`` of the backbone.
+
+    Widths are those of the published heads (see :data:`radial.heads.DEFAULT_HEADS`) but at most
+    four times the features; the batch is at most 256 and a quarter of the images; MoCo's queue
+    at most half of the images, SwAV's prototypes one for 64 images, its queue only as long as
+    the batch is smaller than the prototypes.
+    """
+    published = PAPER[config.method]
+    batch = config.batch_size or power_of_two(min(256, images // 4))
+    warmup = min(10.0, config.epochs / 10)
+    chosen = {
+        "image_size": image_size,
+        "hidden_dim": min(published["hidden_dim"], 4 * features),
+        "output_dim": min(published["output_dim"], 4 * features),
+        "batch_size": batch,
+        "warmup_epochs": warmup,
+        **DEFAULTS[config.method],
+    }
+    if config.method == "moco":
+        chosen["queue_size"] = power_of_two(min(4096, images // 2))
+    if config.method == "swav":
+        prototypes = config.prototypes or power_of_two(min(2048, images // 64), least=16)
+        chosen["prototypes"] = prototypes
+        chosen["queue_size"] = 0 if batch >= prototypes else 2 * prototypes // batch * batch
+    return config.with_defaults(chosen)
+
+
+def power_of_two(limit: int, least: int = 2) -> int:
+    """The largest power of two up to ``limit``, and not below ``least``."""
+    return max(least, 1 << max(limit, 1).bit_length() - 1)
+
+
+def slug(data: str) -> str:
+    """A dataset's name as part of a file name."""
+    kind, _, path = data.partition(":")
+    return f"{kind}-{Path(path).name}" if path else kind

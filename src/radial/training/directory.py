@@ -1,0 +1,121 @@
+"""The directory of a run: its files, what they hold, and reading them back."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+import radial
+from radial.training.checkpoint import LAST, first_line
+from radial.training.config import RunConfig, from_dict
+
+CONFIG, RESULT = "config.yaml", "result.json"
+ENVIRONMENT, METRICS = "environment.json", "metrics.csv"
+PACKAGES = ("torch", "torchvision", "lightly", "pytorch-lightning", "numpy", "scikit-learn")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """The summary in result.json, which is written last: its presence means complete."""
+
+    directory: str
+    verdict: str  # ok, dead head, collapsed or diverged
+    reason: str
+    events: tuple[dict[str, Any], ...]
+    stopped: bool  # before its last epoch, by on_collapse="stop"
+    method: str
+    head: str
+    data: str
+    backbone: str
+    stem: str
+    seed: int
+    epochs: int
+    steps: int
+    train_loss: float | None
+    val_loss: float | None
+    constant_loss: float
+    spread: float | None
+    knn: float | None
+    images: int
+    split: str
+    skipped: tuple[str, ...]
+    head_health: str
+    batch_norm: str
+    seconds: float
+    images_per_second: float | None
+
+
+def check_free(directory: Path, overwrite: bool) -> None:
+    """A new run must not cover an old one."""
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise ValueError(f"{directory} is a file, not a directory")
+    if overwrite:
+        if any(directory.iterdir()) and not (directory / CONFIG).is_file():
+            raise ValueError(f"{directory} is not the directory of a run: nothing overwritten")
+        return
+    if (directory / RESULT).is_file():
+        raise ValueError(f"{directory} holds a complete run; use --overwrite or another --out")
+    if (directory / CONFIG).is_file():
+        raise ValueError(f"{directory} holds an unfinished run; use --resume {directory}")
+    if any(directory.iterdir()):
+        raise ValueError(f"{directory} is not empty and not the directory of a run")
+
+
+def remove_run(directory: Path) -> None:
+    """Remove what a run writes, and nothing else."""
+    for name in (RESULT, LAST, METRICS, CONFIG, ENVIRONMENT):
+        (directory / name).unlink(missing_ok=True)
+    shutil.rmtree(directory / "checkpoints", ignore_errors=True)
+
+
+def read_config(directory: Path) -> RunConfig:
+    path = directory / CONFIG
+    if not path.is_file():
+        raise ValueError(f"{directory} is not the directory of a run: it has no {CONFIG}")
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not YAML: {first_line(error)}") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path} holds no settings")
+    return from_dict(settings)
+
+
+def read_result(directory: Path) -> RunResult:
+    path = directory / RESULT
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return RunResult(**values | {name: tuple(values[name]) for name in ("events", "skipped")})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} is not the result of a run: {first_line(error)}") from error
+
+
+def environment(config: RunConfig) -> dict[str, Any]:
+    commit = (
+        subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+        if shutil.which("git")
+        else None
+    )
+    return {
+        "radial": radial.__version__,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        **{name: metadata.version(name) for name in PACKAGES},
+        "seed": config.seed,
+        "threads": torch.get_num_threads(),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "git": commit.stdout.strip() or None if commit else None,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+    }

@@ -1,0 +1,149 @@
+"""What a user sees of a run, and the table it leaves."""
+
+from __future__ import annotations
+
+import csv
+import time
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from radial.evaluation.features import extract
+from radial.evaluation.knn import knn_accuracy
+from radial.files import atomic
+from radial.training.module import Run, spread
+
+COLUMNS = ("epoch", "step", "lr", "train_loss", "val_loss", "spread", "knn")
+TIMES = ("seconds", "images_per_second")  # not the same twice
+
+
+class Metrics(pl.Callback):
+    """metrics.csv: one row an epoch, the file whole at any time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[dict[str, str]] = []
+        self._begin = self._training = 0.0
+
+    def read(self, epochs: int) -> None:
+        """Keep the rows of the first ``epochs`` epochs: those the checkpoint knows."""
+        if self.path.is_file():
+            with self.path.open(newline="", encoding="utf-8") as file:
+                rows = list(csv.DictReader(file))
+            self.rows = [row for row in rows if int(row["epoch"]) <= epochs]
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._begin, self._training = time.perf_counter(), 0.0
+
+    def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._training = time.perf_counter() - self._begin
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, Run)
+        seconds = time.perf_counter() - self._begin
+        images = module.steps_per_epoch * module.batch_size
+        values: dict[str, Any] = {
+            "epoch": trainer.current_epoch + 1,
+            "step": trainer.global_step,
+            "lr": max(group["lr"] for group in trainer.optimizers[0].param_groups),
+            "seconds": round(seconds, 3),
+            "images_per_second": round(images / (self._training or seconds), 1),
+        }
+        for name in ("train_loss", "val_loss", "spread", "knn"):
+            if name in trainer.callback_metrics:
+                values[name] = float(trainer.callback_metrics[name])
+        self.rows.append({name: str(value) for name, value in values.items()})
+        if trainer.is_global_zero:
+            with atomic(self.path) as file:
+                writer = csv.DictWriter(file, [*COLUMNS, *TIMES], lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(self.rows)
+
+    def last(self, name: str) -> float | None:
+        values = [row[name] for row in self.rows if row.get(name)]
+        return float(values[-1]) if values else None
+
+
+class OnlineKNN(pl.Callback):
+    """Accuracy of nearest neighbours on the validation images: uses labels, so by option only."""
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, Run)
+        data, backbone = module.data, module.method.backbone
+        assert data.train.labels is not None
+        assert data.val.labels is not None
+        train, val = (extract(backbone, images, data) for images in (data.train, data.val))
+        module.log("knn", knn_accuracy(train, data.train.labels, val, data.val.labels))
+
+
+class Bar(pl.Callback):
+    """A bar on a terminal, a line an epoch elsewhere."""
+
+    def __init__(self, console: Console, epochs: int) -> None:
+        self.console, self.epochs = console, epochs
+        self._bar: Progress | None = None
+        self._clock, self._shown, self._done = time.perf_counter(), 0.0, 0
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, Run)
+        self._clock, self._done = time.perf_counter(), 0
+        if trainer.is_global_zero and self.console.is_terminal:
+            columns = (
+                TextColumn("epoch {task.fields[epoch]:>3}"),
+                BarColumn(bar_width=None),
+                TextColumn("{task.fields[state]}"),
+                TimeRemainingColumn(),
+                TextColumn("left"),
+            )
+            self._bar = Progress(*columns, console=self.console, refresh_per_second=5)
+            steps, done = module.total_steps, trainer.global_step
+            self._bar.add_task("", total=steps, completed=done, epoch="", state="")
+            self._bar.start()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        assert isinstance(module, Run)
+        self._done += module.batch_size
+        if self._bar is not None:
+            task = self._bar.tasks[0]
+            last = trainer.global_step == module.total_steps
+            if time.perf_counter() - self._shown < 0.2 and not last:
+                return  # reading the loss waits for the device
+            self._shown = time.perf_counter()
+            self._bar.update(
+                task.id,
+                completed=trainer.global_step,
+                epoch=f"{trainer.current_epoch + 1}/{self.epochs}",
+                state=f"loss {float(module.latest.loss.detach()):.3f} · "
+                f"spread {spread(module.latest.embeddings):.2f} · {self._speed:,.0f} images/s",
+            )
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if trainer.is_global_zero and self._bar is None:
+            values = trainer.callback_metrics
+            parts = [f"{name} {float(values[name]):.3f}" for name in values]
+            line = f"epoch {trainer.current_epoch + 1}/{self.epochs}: {', '.join(parts)}"
+            self.console.print(
+                f"{line}, {self._speed:,.0f} images/s", highlight=False, soft_wrap=True
+            )
+
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.close()
+
+    def on_exception(
+        self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    @property
+    def _speed(self) -> float:
+        return self._done / max(1e-9, time.perf_counter() - self._clock)

@@ -1,0 +1,286 @@
+"""train(RunConfig) → RunResult, and a directory that says all there is to say about the run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import yaml
+from lightning_utilities.core.rank_zero import rank_zero_only
+from rich.console import Console
+
+import radial
+from radial.files import write_atomically
+from radial.training.building import Parts, build
+from radial.training.checkpoint import LAST, AtomicIO, Checkpoints, read_checkpoint
+from radial.training.config import RunConfig, from_dict
+from radial.training.directory import (
+    CONFIG,
+    ENVIRONMENT,
+    METRICS,
+    RESULT,
+    RunResult,
+    check_free,
+    environment,
+    read_config,
+    read_result,
+    remove_run,
+)
+from radial.training.guards import Guard
+from radial.training.loggers import build_loggers
+from radial.training.module import Run
+from radial.training.progress import Bar, Metrics, OnlineKNN
+
+PRECISION: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+CHANGEABLE = (
+    "epochs", "accelerator", "devices", "num_nodes", "threads", "workers", "save_every", "knn",
+    "loggers", "on_collapse",
+)  # fmt: skip
+
+
+def train(
+    config: RunConfig, *, overwrite: bool = False, console: Console | None = None
+) -> RunResult:
+    """Run a config from the start, in its directory.
+
+    >>> from radial import RunConfig, train
+    >>> result = train(RunConfig(method="simclr", head="rbfn", epochs=1))  # doctest: +SKIP
+    """
+    directory = config.directory
+    if is_leader():
+        check_free(directory, overwrite)
+    return _run(config, directory, None, console or Console(stderr=True), clear=overwrite)
+
+
+def resume(directory: Path | str, *, console: Console | None = None, **changes: Any) -> RunResult:
+    """Go on with a run where its last checkpoint is; more ``epochs`` extend it.
+
+    Only what does not change the past may be changed: epochs, devices, logging.
+    """
+    directory = Path(directory)
+    config = read_config(directory)
+    if wrong := sorted(set(changes) - set(CHANGEABLE)):
+        raise ValueError(
+            f"cannot change {', '.join(wrong)} on resume; only {', '.join(CHANGEABLE)}"
+        )
+    changed = replace(config, out=str(directory), **changes)
+    if changed.epochs < config.epochs:
+        raise ValueError(f"a run of {config.epochs} epochs cannot be resumed with {changed.epochs}")
+    if (directory / RESULT).is_file() and changed.epochs == config.epochs:
+        result = read_result(directory)
+        if not result.stopped:
+            return result
+    checkpoint = None
+    if (directory / LAST).is_file():
+        checkpoint = read_checkpoint(directory / LAST)
+        told = from_dict(checkpoint["radial"]["config"])
+        for name in ("method", "head", "backbone", "data", "seed"):
+            theirs, mine = getattr(told, name), getattr(config, name)
+            if theirs != mine:
+                raise ValueError(f"{directory / LAST} is of {name} {theirs}, not {mine}")
+    return _run(changed, directory, checkpoint, console or Console(stderr=True))
+
+
+def _run(
+    config: RunConfig,
+    directory: Path,
+    checkpoint: dict[str, Any] | None,
+    console: Console,
+    *,
+    clear: bool = False,
+) -> RunResult:
+    if config.precision == "16" and not torch.cuda.is_available():
+        raise ValueError("precision 16 needs a GPU; use bf16 or 32")
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    torch.set_flush_denormal(True)  # a dead head's activations are denormal: 18 times slower
+    config = replace(config, data=absolute(config.data))
+    stem = checkpoint["radial"]["stem"] if checkpoint else None
+    parts = build(config, stem=stem, device=device_of(config))
+    config, world = parts.config, parts.config.devices * parts.config.num_nodes
+    facts = dict(checkpoint["radial"]) if checkpoint else facts_of(parts)
+    facts.pop("config", None)  # the checkpoint's; the module has its own
+    leader = is_leader()
+
+    def tell(message: str) -> None:
+        if leader:
+            console.print(f"radial: {message}", highlight=False, soft_wrap=True)
+
+    metrics = Metrics(directory / METRICS)
+    guard = Guard(
+        born_dead=facts["head_status"] in ("dead", "saturated", "constant", "broken"),
+        stop=config.on_collapse == "stop",
+        tell=tell,
+    )
+    if leader:
+        if clear:
+            remove_run(directory)
+        (directory / RESULT).unlink(missing_ok=True)
+        write_atomically(directory / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))
+        write_atomically(directory / ENVIRONMENT, json.dumps(environment(config), indent=2))
+    introduce(parts, world, tell, checkpoint)
+    if guard.born_dead:
+        tell(f"the projection head cannot learn: {facts['head_health']}")
+    if checkpoint:
+        metrics.read(int(checkpoint["epoch"]) + 1)
+    with quiet():
+        trainer = pl.Trainer(
+            accelerator=config.accelerator,
+            devices=config.devices,
+            num_nodes=config.num_nodes,
+            strategy="ddp" if world > 1 else "auto",
+            sync_batchnorm=world > 1 and torch.cuda.is_available(),
+            precision=PRECISION[config.precision],
+            max_epochs=config.epochs,
+            plugins=[AtomicIO()],
+            logger=build_loggers(config, directory),
+            callbacks=[
+                guard,
+                *([OnlineKNN()] if config.knn else []),
+                metrics,
+                Bar(console, config.epochs),
+                Checkpoints(directory, config.save_every),
+            ],
+            default_root_dir=directory,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+            num_sanity_val_steps=0,
+            log_every_n_steps=1_000_000,
+        )
+        module = Run(parts.method, parts.data, parts.views, config, facts)
+        try:
+            path = directory / LAST if checkpoint else None
+            trainer.fit(module, ckpt_path=path, weights_only=True)
+        except SystemExit:  # what Lightning makes of Ctrl-C
+            raise KeyboardInterrupt(f"go on with: radial train --resume {directory}") from None
+    result = summary(directory, parts, facts, guard, metrics, trainer, world)
+    if leader:
+        write_atomically(directory / RESULT, json.dumps(asdict(result), indent=2))
+    return result
+
+
+def is_leader() -> bool:
+    """Rank 0 of all; known from the environment before Lightning has set anything up."""
+    return int(getattr(rank_zero_only, "rank", 0) or 0) == 0
+
+
+def absolute(data: str) -> str:
+    """A path in a dataset's name, so that a run can be resumed from anywhere."""
+    kind, colon, path = data.partition(":")
+    return f"{kind}:{Path(path).expanduser().resolve()}" if colon and path else data
+
+
+def device_of(config: RunConfig) -> torch.device:
+    if config.accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cpu")
+
+
+def facts_of(parts: Parts) -> dict[str, Any]:
+    """What goes into each checkpoint beside the config: enough to export and to judge."""
+    return {
+        "version": radial.__version__,
+        "image_size": parts.backbone.image_size,
+        "feature_dim": parts.backbone.feature_dim,
+        "stem": parts.backbone.stem,
+        "mean": parts.data.mean.tolist(),
+        "std": parts.data.std.tolist(),
+        "head_status": parts.health.status,
+        "head_health": parts.health.verdict,
+    }
+
+
+def batch_norm(world: int) -> str:
+    if world == 1:
+        return "one process"
+    return (
+        "synchronised over ranks"
+        if torch.cuda.is_available()
+        else "per rank (no SyncBatchNorm on a CPU)"
+    )
+
+
+def introduce(parts: Parts, world: int, tell: Any, checkpoint: dict[str, Any] | None) -> None:
+    """The run in three lines, before it starts."""
+    config, info = parts.config, parts.backbone
+    tell(
+        f"{config.method} with {config.head} head on {parts.data.name} "
+        f"({len(parts.data.train):,} images of {info.image_size} px; {parts.data.split})"
+    )
+    tell(f"{info.name}, {info.feature_dim} features; stem: {info.stem}")
+    if parts.data.skipped:
+        tell(f"{len(parts.data.skipped)} unreadable images skipped")
+    if world > 1:
+        tell(f"{world} ranks; BatchNorm {batch_norm(world)}")
+    if checkpoint:
+        tell(f"resuming after epoch {int(checkpoint['epoch']) + 1} of {config.epochs}")
+
+
+def summary(
+    directory: Path,
+    parts: Parts,
+    facts: dict[str, Any],
+    guard: Guard,
+    metrics: Metrics,
+    trainer: pl.Trainer,
+    world: int,
+) -> RunResult:
+    config = parts.config
+    assert config.batch_size is not None
+    assert config.backbone is not None
+    speeds = sorted(float(row["images_per_second"]) for row in metrics.rows)
+    return RunResult(
+        directory=str(directory),
+        verdict=guard.verdict,
+        reason=guard.reason,
+        events=tuple(guard.events),
+        stopped=guard.stopped,
+        method=config.method,
+        head=config.head,
+        data=parts.data.name,
+        backbone=config.backbone,
+        stem=facts["stem"],
+        seed=config.seed,
+        epochs=len(metrics.rows),
+        steps=trainer.global_step,
+        train_loss=metrics.last("train_loss"),
+        val_loss=metrics.last("val_loss"),
+        constant_loss=parts.method.constant_loss(config.batch_size),
+        spread=metrics.last("spread"),
+        knn=metrics.last("knn"),
+        images=len(parts.data.train),
+        split=parts.data.split,
+        skipped=parts.data.skipped,
+        head_health=facts["head_health"],
+        batch_norm=batch_norm(world),
+        seconds=round(sum(float(row["seconds"]) for row in metrics.rows), 3),
+        images_per_second=speeds[len(speeds) // 2] if speeds else None,
+    )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Lightning's advice is for those who wrote the module; errors still come through."""
+    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="pytorch_lightning")
+            warnings.filterwarnings("ignore", module="lightning_fabric")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels):
+            logger.setLevel(level)

@@ -1,0 +1,194 @@
+"""A run that was interrupted is the run that never was."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from radial.methods import METHODS
+from radial.training.directory import read_config, read_result
+from radial.training.module import Run
+from radial.training.progress import TIMES
+from radial.training.run import resume, train
+
+
+class PowerCut(Exception):
+    pass
+
+
+def metrics(directory: Path) -> list[dict[str, str]]:
+    with (directory / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{name: row[name] for name in row if name not in TIMES} for row in rows]
+
+
+def weights(directory: Path) -> dict[str, torch.Tensor]:
+    return torch.load(directory / "last.ckpt", weights_only=True)["state_dict"]
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    assert metrics(one) == metrics(other)
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    different = [name for name in first if not torch.equal(first[name], second[name])]
+    assert different == []
+    results = [read_result(path) for path in (one, other)]
+    assert results[0].train_loss == results[1].train_loss
+    assert results[0].verdict == results[1].verdict
+
+
+@pytest.mark.parametrize("head", ["default", "rbfn"])
+@pytest.mark.parametrize("method", METHODS)
+def test_resumed_in_the_middle_is_bit_identical(method, head, config, tmp_path, monkeypatch):
+    options = {"queue_size": 32} if method == "moco" else {}
+    if method == "swav":
+        options = {"queue_size": 32, "prototypes": 16}
+    settings = config(method=method, head=head, **options)
+    whole = train(config(method=method, head=head, out=str(tmp_path / "whole"), **options))
+    step = Run.training_step
+    cut_at = 2 * (whole.steps // 3) + 2  # within the third epoch
+
+    def cut(self, batch, number):
+        if self.global_step == cut_at:
+            raise PowerCut
+        return step(self, batch, number)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "training_step", cut)
+        with pytest.raises(PowerCut):
+            train(settings)
+    directory = settings.directory
+    assert not (directory / "result.json").exists()
+    (directory / "metrics.csv").write_text(  # a row the checkpoint does not know
+        (directory / "metrics.csv").read_text() + "3,12,0.1,9.9,9.9,0.5,,1.0,1.0\n"
+    )
+    resume(directory)
+    assert_same_run(tmp_path / "whole", directory)
+    if method == "moco":
+        assert int(weights(directory)["method.queue.pointer"]) == 16 * whole.steps
+
+
+def test_more_epochs_extend_the_schedule(config, tmp_path):
+    settings = config(epochs=2)
+    train(settings)
+    rates = [float(row["lr"]) for row in metrics(settings.directory)]
+    result = resume(settings.directory, epochs=4)
+    rows = metrics(settings.directory)
+    assert result.epochs == 4
+    assert [int(row["epoch"]) for row in rows] == [1, 2, 3, 4]
+    assert [float(row["lr"]) for row in rows[:2]] == rates
+    whole = train(config(epochs=4, warmup_epochs=0.2, out=str(tmp_path / "whole")))
+    assert [row["lr"] for row in metrics(tmp_path / "whole")][2:] == [row["lr"] for row in rows][2:]
+    assert whole.steps == result.steps
+    assert read_config(settings.directory).epochs == 4
+
+
+def test_complete_runs_are_not_repeated(config):
+    settings = config(epochs=1)
+    result = train(settings)
+    before = (settings.directory / "last.ckpt").stat().st_mtime_ns
+    assert resume(settings.directory) == result
+    assert (settings.directory / "last.ckpt").stat().st_mtime_ns == before
+    with pytest.raises(ValueError, match="complete run; use --overwrite"):
+        train(settings)
+    train(settings, overwrite=True)
+    assert (settings.directory / "last.ckpt").stat().st_mtime_ns > before
+
+
+def test_only_what_leaves_the_past_alone_may_change(config):
+    settings = config(epochs=2)
+    train(settings)
+    with pytest.raises(ValueError, match="cannot change base_lr on resume"):
+        resume(settings.directory, base_lr=1.0)
+    with pytest.raises(ValueError, match="cannot be resumed with 1"):
+        resume(settings.directory, epochs=1)
+
+
+def test_checkpoints_that_do_not_fit(config, tmp_path):
+    settings = config(epochs=1)
+    train(settings)
+    other = config(epochs=1, method="simsiam", out=str(tmp_path / "other"))
+    train(other)
+    last = settings.directory / "last.ckpt"
+    content = last.read_bytes()
+    last.write_bytes((other.directory / "last.ckpt").read_bytes())
+    with pytest.raises(ValueError, match=r"last.ckpt is of method simsiam, not simclr"):
+        resume(settings.directory, epochs=2)
+    last.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=r"last.ckpt is damaged or no checkpoint"):
+        resume(settings.directory, epochs=2)
+    torch.save({"state_dict": {}}, last)
+    with pytest.raises(ValueError, match="not a checkpoint of radial train"):
+        resume(settings.directory, epochs=2)
+    assert (settings.directory / "result.json").exists()  # nothing was touched
+
+
+SLOWLY = """
+import sys, time
+from radial import cli
+from radial.training.module import Run
+
+step = Run.training_step
+
+def slow(self, *batch):
+    time.sleep(0.25)  # so that there is a between two steps to be killed in
+    return step(self, *batch)
+
+Run.training_step = slow
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+def send_after_three_epochs(number: signal.Signals, config) -> subprocess.CompletedProcess[str]:
+    """Train in a process of its own and send it a signal in its fourth epoch."""
+    left_out = ("loggers", "out")
+    settings = {k: v for k, v in config.to_dict().items() if v is not None and k not in left_out}
+    flags = [f"--{name}={value}" for name, value in settings.items()]
+    command = [sys.executable, "-c", SLOWLY, "train", *flags, "--out", str(config.directory)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    table, deadline = config.directory / "metrics.csv", time.monotonic() + 300
+    while not table.exists() or len(table.read_text().splitlines()) < 4:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(number)
+    errors = process.communicate()[1]
+    assert not (config.directory / "result.json").exists()
+    return subprocess.CompletedProcess(command, process.returncode, None, errors)
+
+
+def kill_and_resume(method: str, config, tmp_path: Path) -> None:
+    train(config(method=method, epochs=6, out=str(tmp_path / "whole")))
+    killed = config(method=method, epochs=6, out=str(tmp_path / "killed"))
+    done = send_after_three_epochs(signal.SIGKILL, killed)
+    assert done.returncode == -signal.SIGKILL
+    resume(tmp_path / "killed")
+    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_killed_run_goes_on(config, tmp_path):
+    kill_and_resume("moco", config, tmp_path)
+
+
+def test_ctrl_c_says_how_to_go_on(config):
+    settings = config(epochs=6)
+    done = send_after_three_epochs(signal.SIGINT, settings)
+    assert done.returncode == 130
+    last = done.stderr.strip().splitlines()[-1]
+    assert last == f"radial: interrupted; go on with: radial train --resume {settings.directory}"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_killed_run_of_any_method_goes_on(method, config, tmp_path):
+    kill_and_resume(method, config, tmp_path)

@@ -1,0 +1,176 @@
+"""The run directory, its files, and what they say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from rich.console import Console
+
+from radial.kernels import load_kernels
+from radial.training.building import build, build_views
+from radial.training.directory import read_config, read_result
+from radial.training.loggers import mlflow_uri
+from radial.training.run import train
+
+QUIET = Console(quiet=True)
+
+
+def test_run_directory(config) -> None:
+    settings = config(head="rbfn", epochs=4, save_every=2, knn=True)
+    result = train(settings, console=QUIET)
+    directory = settings.directory
+    files = sorted(str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file())
+    assert files == [
+        "checkpoints/epoch-002.ckpt",
+        "checkpoints/epoch-004.ckpt",
+        "config.yaml",
+        "environment.json",
+        "last.ckpt",
+        "metrics.csv",
+        "result.json",
+    ]
+    assert read_result(directory) == result
+    assert result.steps == 4 * 4
+    assert result.images == 66
+    assert result.knn > 0.8  # two classes told apart by a bright half
+    assert result.stem == "lightly: 3x3 convolution, no pooling"
+    resolved = read_config(directory)
+    assert (resolved.temperature, resolved.optimizer, resolved.base_lr) == (0.5, "sgd", 0.12)
+    environment = json.loads((directory / "environment.json").read_text())
+    assert environment["torch"] == torch.__version__.split("+")[0]
+    assert (environment["seed"], environment["threads"]) == (0, 1)
+    checkpoint = torch.load(directory / "last.ckpt", weights_only=True)
+    assert checkpoint["radial"]["config"] == yaml.safe_load((directory / "config.yaml").read_text())
+    assert load_kernels(directory / "last.ckpt")[-1].centers.shape == (8, 24)
+
+
+def test_the_written_config_gives_the_same_run(config, tmp_path) -> None:
+    settings = config(method="byol", head="rbfn", epochs=1)
+    first = train(settings, console=QUIET)
+    again = train(
+        type(settings)(**read_config(settings.directory).to_dict() | {"out": str(tmp_path / "b")}),
+        console=QUIET,
+    )
+    assert again.train_loss == first.train_loss
+    assert again.val_loss == first.val_loss
+
+
+def test_seeds_differ(config, tmp_path) -> None:
+    losses = [
+        train(config(seed=seed, epochs=1, out=str(tmp_path / str(seed))), console=QUIET).train_loss
+        for seed in (0, 1)
+    ]
+    assert losses[0] != losses[1]
+
+
+def test_heads_are_calibrated_before_momentum_copies_are_made(config) -> None:
+    method = build(config(method="byol", head="rbfn")).method
+    plain = build(config(method="byol", head="rbfn", calibrate=False)).method
+    for name, value in method.projection_head.state_dict().items():
+        assert torch.equal(value, method.target_head.state_dict()[name]), name
+    centers = "layers.2.kernels_centers"
+    state, other = method.projection_head.state_dict(), plain.projection_head.state_dict()
+    assert not torch.equal(state[centers], other[centers])
+    predictor = method.prediction_head.state_dict(), plain.prediction_head.state_dict()
+    assert not torch.equal(predictor[0][centers], predictor[1][centers])
+
+
+def test_building_twice_gives_the_same_weights(config) -> None:
+    one, two = (build(config(head="rbfn")).method.state_dict() for _ in range(2))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_views_follow_the_config(config) -> None:
+    base = build_views(config(method="swav"), 32)
+    changed = build_views(config(method="swav", color_strength=0.5, min_scale=0.5), 32)
+    assert changed[0].scale == (0.5, 1.0)
+    assert changed[-1].scale == base[-1].scale
+    assert changed[0].brightness == pytest.approx(0.5 * base[0].brightness)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 128}, "66 training images, fewer than a batch of 128"),
+        ({"devices": 3}, "a batch of 16 cannot be divided among 3 devices"),
+        ({"method": "moco", "queue_size": 8}, "queue_size must be at least the batch, 16"),
+        ({"precision": "16"}, "precision 16 needs a GPU"),
+        ({"head": "rbfn", "radial_function": "gausian"}, "unknown radial function 'gausian'"),
+        ({"backbone": "resnet19"}, "unknown backbone 'resnet19'"),
+        ({"data": "folder:/nowhere/at/all"}, "/nowhere/at/all"),
+        ({"method": "byol", "num_layers": 3}, "takes no num_layers"),
+    ],
+)
+def test_bad_input_writes_nothing(changes, message, config) -> None:
+    if "precision" in changes and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    settings = config(**changes)
+    with pytest.raises(ValueError, match=message):
+        train(settings, console=QUIET)
+    assert not settings.directory.exists()
+
+
+def test_a_directory_that_is_no_run_is_left_alone(config, tmp_path) -> None:
+    directory = tmp_path / "thesis"
+    directory.mkdir()
+    (directory / "chapter1.tex").write_text("years of work")
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match="directory of a run"):
+            train(config(out=str(directory)), overwrite=overwrite, console=QUIET)
+    assert [path.name for path in directory.iterdir()] == ["chapter1.tex"]
+
+
+def test_unlabelled_images_train_but_have_no_knn(folder, config, tmp_path) -> None:
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for path in folder.rglob("*.png"):
+        (flat / f"{path.parent.name}-{path.name}").write_bytes(path.read_bytes())
+    result = train(config(data=f"folder:{flat}", epochs=1), console=QUIET)
+    assert result.verdict == "ok"
+    with pytest.raises(ValueError, match="has no labels"):
+        train(config(data=f"folder:{flat}", knn=True, out=str(tmp_path / "x")), console=QUIET)
+
+
+def test_lazily_decoded_images_train_the_same(config, tmp_path, monkeypatch) -> None:
+    from radial.training import building
+
+    load = building.load_data
+    first = train(config(epochs=1), console=QUIET)
+    monkeypatch.setattr(building, "load_data", lambda *a, **k: load(*a, **k, memory_limit=0.0))
+    for workers in (0, 2):
+        out = str(tmp_path / f"lazy{workers}")
+        lazy = train(config(epochs=1, out=out, workers=workers), console=QUIET)
+        assert lazy.train_loss == first.train_loss
+
+
+@pytest.mark.parametrize("precision", ["bf16"])
+def test_mixed_precision(precision, config) -> None:
+    result = train(config(head="rbfn", precision=precision, epochs=1), console=QUIET)
+    assert result.verdict == "ok"
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "lars", "adamw"])
+def test_optimisers_move_everything_but_momentum_copies(optimizer, config) -> None:
+    settings = config(method="byol", head="rbfn", optimizer=optimizer, epochs=1, momentum=1.0)
+    before = build(settings).method.state_dict()
+    train(settings, console=QUIET)
+    state = torch.load(settings.directory / "last.ckpt", weights_only=True)["state_dict"]
+    for name, value in build(settings).method.named_parameters():
+        moved = not torch.equal(state[f"method.{name}"], before[name])
+        assert moved == value.requires_grad, name
+
+
+def test_tensorboard(config) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is an extra")
+    settings = config(epochs=1, loggers=("tensorboard",))
+    train(settings, console=QUIET)
+    assert list((settings.directory / "tensorboard").glob("events.out.*"))
+
+
+def test_mlflow_database_has_an_absolute_path(monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert mlflow_uri(Path("runs")) == f"sqlite:///{tmp_path.resolve()}/runs/mlflow.db"
