@@ -5,8 +5,8 @@
 FOLDER holds class folders of 32 px images such as CIFAR-10; without it, random images of that
 size: the times do not depend on what is in them. LightlySSL's side is its example for CIFAR-10
 restated: its transform image by image in a loader with two workers, its head and loss, SGD,
-batch 256, the same backbone. Ours is the whole of `radial train`: Lightning's loop, guards, log
-and checkpoint included. Medians of interleaved rounds in one run.
+batch 256, the same backbone. Ours is an epoch of `radial train` with Lightning's loop, guards and
+log, without the validation and the checkpoint after it. Medians of interleaved rounds in one run.
 """
 
 from __future__ import annotations

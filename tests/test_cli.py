@@ -57,6 +57,11 @@ def test_train_help_names_every_option(capsys) -> None:
         (["train", "--preset", "papre"], "unknown preset 'papre'; known: 'paper'"),
         (["train", "--resume", "/nowhere/at/all"], "is not the directory of a run"),
         (["train", "--config", "/nowhere.yaml"], "nowhere.yaml"),
+        (["train", "--resume", "x", "--preset", "paper"], "--preset is not for --resume"),
+        (["train", "--resume", "x", "--overwrite"], "either --resume or --overwrite"),
+        (["train", "--loggers=tensorbored"], "unknown logger 'tensorbored'"),
+        (["train", "--radial-function", "gauss"], "unknown radial_function 'gauss'"),
+        (["train", "--out", f"{__file__}/run"], "is a file"),
         (["train", "--backbone", "resnet19"], "unknown backbone 'resnet19'"),
     ],
 )

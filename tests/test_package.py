@@ -53,6 +53,10 @@ def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         exec(compile(block, "README.md", "exec"), namespace)
 
 
+def test_readme_has_no_placeholders() -> None:
+    assert re.findall(r"[A-Z]+_(?:RATIO|TABLE)", README) == []
+
+
 def test_readme_commands_parse(capsys) -> None:
     commands = re.findall(r"^\$ radial (.*)$", README, flags=re.MULTILINE)
     assert len(commands) >= 3

@@ -61,7 +61,11 @@ def train_command(arguments: list[str]) -> int:
     resumed, overwrite = settings.pop("resume"), settings.pop("overwrite")
     for name in ("config", "print_config", "preset"):
         settings.pop(name, None)
+        if resumed is not None and _given(name, arguments):
+            raise ValueError(f"--{name} is not for --resume: the run has its settings")
     if resumed is not None:
+        if overwrite:
+            raise ValueError("either --resume or --overwrite, not both")
         given = {name: settings[name] for name in settings if _given(name, arguments)}
         from radial.training.run import resume
 
@@ -70,11 +74,13 @@ def train_command(arguments: list[str]) -> int:
         from radial.training.config import from_dict
 
         config = from_dict(settings)
-        from radial.training.run import is_leader, train
+        from radial.training.run import train
 
         result = train(config, overwrite=overwrite)
-        if not is_leader():
-            return 0
+    from radial.training.run import is_leader
+
+    if not is_leader():
+        return 0
     loss = "–" if result.train_loss is None else f"{result.train_loss:.3f}"
     print(f"{result.verdict}: {result.directory} (loss {loss}, {result.seconds:.0f} s)")
     return 1 if result.stopped else 0
@@ -139,6 +145,8 @@ def _spelled(arguments: list[str]) -> list[str]:
             name = "--" + name[2:].replace("-", "_")
         if spelled and spelled[-1] == "--loggers" and not argument.startswith("["):
             argument = f"[{argument}]"  # tensorboard,wandb
+        if name == "--loggers" and equals and not value.startswith("["):
+            value = f"[{value}]"
         spelled.append(name + equals + value if name.startswith("--") else argument)
         if name[2:] in switches and not equals and following.startswith("--"):
             spelled.append("true")

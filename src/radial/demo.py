@@ -17,10 +17,8 @@ from typing import Any
 from rich.console import Console
 
 from radial.data import Data, load_data
-from radial.evaluation.features import extract
-from radial.evaluation.probe import logistic_regression
+from radial.evaluation.probe import probe
 from radial.files import write_atomically
-from radial.methods import Method
 from radial.training.building import build
 from radial.training.checkpoint import LAST, part, read_checkpoint
 from radial.training.config import RunConfig
@@ -70,14 +68,7 @@ def run(head: str, epochs: int, seed: int, out: Path, data: Data, console: Conso
     metrics = Metrics(chosen.directory / METRICS)
     metrics.read(epochs)
     losses = [float(row["train_loss"]) for row in metrics.rows]
-    return Outcome(head=head, result=result, losses=losses, accuracy=probe(method, data))
-
-
-def probe(method: Method, data: Data) -> float:
-    assert data.train.labels is not None
-    assert data.test.labels is not None
-    train_x, test_x = (extract(method.backbone, part, data) for part in (data.train, data.test))
-    return logistic_regression(train_x, data.train.labels, test_x, data.test.labels)
+    return Outcome(head=head, result=result, losses=losses, accuracy=probe(method.backbone, data))
 
 
 COLUMNS = ("head", "before training", "verdict", "last loss", "accuracy", "seconds")
@@ -172,7 +163,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.epochs < 1:
         parser.error(f"--epochs must be at least 1, not {options.epochs}")
     console, data = Console(), load_data("digits")
-    untrained = probe(build(config("default", 1, options.seed, options.out)).method, data)
+    untrained = probe(build(config("default", 1, options.seed, options.out)).method.backbone, data)
     outcomes = [
         run(head, options.epochs, options.seed, options.out, data, console) for head in HEADS
     ]

@@ -51,6 +51,9 @@ def config(folder: Path, tmp_path: Path) -> Callable[..., RunConfig]:
             "threads": 1,
             "out": str(tmp_path / "run"),
         }
-        return RunConfig(**settings | changes)
+        settings |= changes
+        if not settings.get("head", "").startswith("rbfn"):
+            settings.pop("num_kernels", None)
+        return RunConfig(**settings)
 
     return make

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from radial import heads
+from radial import functions, heads
 from radial.methods import METHODS
 from radial.training import config as configs
 from radial.training.config import DEFAULTS, PAPER, RunConfig, from_dict, power_of_two, resolve
@@ -18,6 +18,7 @@ def test_tables_cover_the_registries() -> None:
     assert tuple(DEFAULTS) == tuple(METHODS)
     assert tuple(PAPER) == tuple(METHODS)
     assert heads.HEADS == configs.HEADS
+    assert tuple(functions.RADIAL_FUNCTIONS) == configs.RADIAL_FUNCTIONS
 
 
 def test_importing_the_config_does_not_import_torch() -> None:
@@ -28,7 +29,7 @@ def test_importing_the_config_does_not_import_torch() -> None:
 
 @pytest.mark.parametrize(
     ("method", "row"),
-    [  # FACTS: hidden, out, optimiser, base lr, weight decay, batch
+    [  # the paper's settings: hidden, out, optimiser, base lr, weight decay, batch
         ("simclr", (2048, 128, "lars", 0.3, 1e-6, 2048)),
         ("simsiam", (2048, 2048, "sgd", 0.05, 1e-4, 512)),
         ("moco", (2048, 128, "sgd", 0.03, 1e-4, 256)),
@@ -80,6 +81,10 @@ def test_power_of_two() -> None:
         ({"epochs": 0}, "epochs must be an integer of at least 1, not 0"),
         ({"batch_size": 1}, "batch_size must be an integer of at least 2"),
         ({"base_lr": float("nan")}, "base_lr must be a finite number"),
+        ({"num_kernels": 64}, "num_kernels is for the heads rbfn and rbfn-paper, not default"),
+        ({"radial_function": "gauss"}, "unknown radial_function 'gauss'; known: 'gaussian'"),
+        ({"head": "linear", "num_layers": 3}, "num_layers is not for the linear head"),
+        ({"loggers": "wandb"}, "loggers must be a tuple of names, not 'wandb'"),
         ({"momentum": 0.5}, "momentum is for moco, byol, not simclr"),
         ({"loggers": ("tensorbored",)}, "unknown logger 'tensorbored'"),
         ({"precision": 32}, "unknown precision 32"),

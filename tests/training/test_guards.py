@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 
 from radial.methods import METHODS, Output
 from radial.training.building import build
+from radial.training.export import export
 from radial.training.guards import WINDOW
 from radial.training.module import Run
 from radial.training.run import train
@@ -105,6 +107,14 @@ def test_stops_when_told_to(config, console, collapsing) -> None:
     result = train(config(epochs=20, on_collapse="stop"), console=console)
     assert (result.verdict, result.stopped) == ("collapsed", True)
     assert 6 < result.steps <= 6 + WINDOW
+    file = Path(result.directory, "backbone.safetensors")
+    export(result.directory, backbone=file)  # what there is can be looked at
+    assert file.is_file()
+
+
+@pytest.mark.parametrize("changes", [{"batch_size": 2}, {"output_dim": 2}])
+def test_too_few_samples_or_dimensions_for_a_rank_are_no_collapse(changes, config, console) -> None:
+    assert train(config(epochs=1, **changes), console=console).verdict == "ok"
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
@@ -113,6 +123,8 @@ def test_divergence(loss, config, console, collapsing) -> None:
     result = train(config(epochs=2, on_collapse="stop"), console=console)
     assert result.verdict == "diverged"
     assert result.events[0]["step"] == 3
+    text = Path(result.directory, "result.json").read_text()
+    assert json.loads(text, parse_constant=pytest.fail)["train_loss"] is None  # valid JSON
 
 
 def test_embeddings_on_a_line(config, console, monkeypatch) -> None:

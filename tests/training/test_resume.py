@@ -110,6 +110,11 @@ def test_only_what_leaves_the_past_alone_may_change(config):
         resume(settings.directory, base_lr=1.0)
     with pytest.raises(ValueError, match="cannot be resumed with 1"):
         resume(settings.directory, epochs=1)
+    path = settings.directory / "config.yaml"
+    path.write_text(path.read_text().replace("hidden_dim: 24", "hidden_dim: 25"))
+    with pytest.raises(ValueError, match=r"last.ckpt is of hidden_dim 24, not 25"):
+        resume(settings.directory, epochs=3)
+    assert (settings.directory / "result.json").is_file()
 
 
 def test_checkpoints_that_do_not_fit(config, tmp_path):
@@ -123,7 +128,7 @@ def test_checkpoints_that_do_not_fit(config, tmp_path):
     with pytest.raises(ValueError, match=r"last.ckpt is of method simsiam, not simclr"):
         resume(settings.directory, epochs=2)
     last.write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match=r"last.ckpt is damaged or no checkpoint"):
+    with pytest.raises(ValueError, match=r"last.ckpt is damaged or no checkpoint$"):
         resume(settings.directory, epochs=2)
     torch.save({"state_dict": {}}, last)
     with pytest.raises(ValueError, match="not a checkpoint of radial train"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,8 @@ from radial.kernels import load_kernels
 from radial.training.building import build, build_views
 from radial.training.directory import read_config, read_result
 from radial.training.loggers import mlflow_uri
-from radial.training.run import train
+from radial.training.module import EpochBatches, Run
+from radial.training.run import resume, train
 
 QUIET = Console(quiet=True)
 
@@ -99,7 +102,9 @@ def test_views_follow_the_config(config) -> None:
         ({"devices": 3}, "a batch of 16 cannot be divided among 3 devices"),
         ({"method": "moco", "queue_size": 8}, "queue_size must be at least the batch, 16"),
         ({"precision": "16"}, "precision 16 needs a GPU"),
-        ({"head": "rbfn", "radial_function": "gausian"}, "unknown radial function 'gausian'"),
+        ({"accelerator": "tpu"}, "TPU"),
+        ({"accelerator": "abacus"}, "abacus"),
+        ({"backbone": "timm:vit_tiny_patch16_224", "method": "swav", "data": "digits"}, "16 px"),
         ({"backbone": "resnet19"}, "unknown backbone 'resnet19'"),
         ({"data": "folder:/nowhere/at/all"}, "/nowhere/at/all"),
         ({"method": "byol", "num_layers": 3}, "takes no num_layers"),
@@ -108,10 +113,33 @@ def test_views_follow_the_config(config) -> None:
 def test_bad_input_writes_nothing(changes, message, config) -> None:
     if "precision" in changes and torch.cuda.is_available():
         pytest.skip("there is a GPU")
+    if changes.get("backbone", "").startswith("timm:"):
+        pytest.importorskip("timm", reason="timm is an extra")
     settings = config(**changes)
     with pytest.raises(ValueError, match=message):
         train(settings, console=QUIET)
     assert not settings.directory.exists()
+
+
+def test_processes_that_are_not_the_runs_ranks(config, monkeypatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")  # as torchrun sets it
+    settings = config()
+    with pytest.raises(ValueError, match="started as 2 processes"):
+        train(settings, console=QUIET)
+    assert not settings.directory.exists()
+
+
+def test_unreadable_images_are_told_once(folder, config, tmp_path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    (copy / "top" / "broken.png").write_bytes(b"not an image")
+    console = Console(record=True, width=300, file=io.StringIO())
+    result = train(config(data=f"folder:{copy}", epochs=1), console=console)
+    assert [Path(name).name for name in result.skipped] == ["broken.png"]
+    assert console.export_text().count("broken.png") == 1
+    settings = config(data=f"folder:{copy}", max_bad_images=0, out=str(tmp_path / "other"))
+    with pytest.raises(ValueError, match=r"--max-bad-images.*broken\.png"):
+        train(settings, console=QUIET)
 
 
 def test_a_directory_that_is_no_run_is_left_alone(config, tmp_path) -> None:
@@ -174,3 +202,25 @@ def test_tensorboard(config) -> None:
 def test_mlflow_database_has_an_absolute_path(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     assert mlflow_uri(Path("runs")) == f"sqlite:///{tmp_path.resolve()}/runs/mlflow.db"
+
+
+def test_each_epoch_has_an_order_of_its_own(config, monkeypatch) -> None:
+    seen: list[tuple[int, torch.Tensor]] = []
+    step = Run.training_step
+
+    def spy(self, batch, number):
+        seen.append((self.current_epoch, batch.clone()))
+        return step(self, batch, number)
+
+    monkeypatch.setattr(Run, "training_step", spy)
+    settings = config(epochs=2)
+    train(settings, console=QUIET)
+    resume(settings.directory, epochs=3, console=QUIET)
+    epochs = [torch.cat([batch for epoch, batch in seen if epoch == e]) for e in range(3)]
+    assert not torch.equal(epochs[0], epochs[1])
+    assert not torch.equal(epochs[1], epochs[2])
+    data = build(settings).data.train
+    for number, images in enumerate(epochs):
+        batches = EpochBatches(len(data), 16, seed=0, shuffle=True)
+        batches.set_epoch(number)
+        assert torch.equal(images, data.__getitems__([i for batch in batches for i in batch]))

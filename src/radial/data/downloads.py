@@ -97,9 +97,10 @@ def _fetch(name: str, root: Path, kind: Callable[..., Any], **which: Any) -> Any
             kind(beside, **which, download=True)
             for folder in [path for path in Path(beside).iterdir() if path.is_dir()]:
                 target = root / folder.name
-                if target.exists():
-                    target.rename(Path(beside, f"{folder.name}.old"))
-                folder.rename(target)
+                with suppress(OSError):  # another process was quicker: what it put there is read
+                    if target.exists():
+                        target.rename(Path(beside, f"{folder.name}.old"))
+                    folder.rename(target)
         return kind(root, **which, download=False)
     except Exception as error:  # network, server, archive, disk: all the same to the user
         if isinstance(error, HTTPError):

@@ -182,7 +182,8 @@ def _check_bad(files: Files, bad: dict[int, str], max_bad: int) -> None:
     if len(bad) > max_bad:
         first = ", ".join(f"{files.name(row)!r} ({why})" for row, why in [*bad.items()][:3])
         raise DataError(
-            f"more images in {files.root} cannot be read than max_bad={max_bad} allows: "
+            f"more images in {files.root} cannot be read than the {max_bad} that may be "
+            f"skipped (max_bad; --max-bad-images): "
             f"{first}{', …' if len(bad) > 3 else ''}"
         )
 

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from torch import Tensor, nn
+
+from radial.data.images import Data
+from radial.evaluation.features import extract
+
+
+def probe(backbone: nn.Module, data: Data) -> float:
+    """Accuracy on the test split of a regression on frozen features of the train split."""
+    data.require_labels()
+    assert data.train.labels is not None
+    assert data.test.labels is not None
+    train, test = (extract(backbone, images, data) for images in (data.train, data.test))
+    return logistic_regression(train, data.train.labels, test, data.test.labels)
 
 
 def logistic_regression(

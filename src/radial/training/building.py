@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,6 +32,7 @@ class Parts:
     backbone: BackboneInfo
     method: Method
     health: HealthReport  # of the projection head, before the first step
+    notes: tuple[str, ...] = ()  # what was odd about the data
 
 
 def build(
@@ -38,13 +40,15 @@ def build(
 ) -> Parts:
     """Build a run. ``stem`` is that of its checkpoint, which then overwrites all weights."""
     fresh = stem is None
-    data = load_data(
-        config.data,
-        root=config.data_root,
-        image_size=config.image_size,
-        split=config.split,
-        max_bad=config.max_bad_images,
-    )
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", UserWarning)
+        data = load_data(
+            config.data,
+            root=config.data_root,
+            image_size=config.image_size,
+            split=config.split,
+            max_bad=config.max_bad_images,
+        )
     if config.knn:
         data.require_labels()
     config = config.with_defaults({"backbone": default_backbone(data)})
@@ -60,6 +64,7 @@ def build(
     check_batch(config, data)
     projection, prediction = build_heads(config, info.feature_dim)
     views = build_views(config, data.image_size)
+    check_sizes(backbone, info.name, views)
     backbone.to(device)
     projection.to(device)
     batches = list(features(backbone, data, views, config, device))
@@ -75,7 +80,15 @@ def build(
     heads = [projection] if prediction is None else [projection, prediction]
     torch.manual_seed(key(config.seed, "method"))
     method = METHODS[config.method](backbone, *heads, **method_options(config))
-    return Parts(config=config, data=data, views=views, backbone=info, method=method, health=health)
+    return Parts(
+        config=config,
+        data=data,
+        views=views,
+        backbone=info,
+        method=method,
+        health=health,
+        notes=tuple(str(warning.message) for warning in told),
+    )
 
 
 def default_backbone(data: Data) -> str:
@@ -88,10 +101,24 @@ def check_batch(config: RunConfig, data: Data) -> None:
     assert batch is not None
     if images < batch:
         raise ValueError(f"{data.name} has {images} training images, fewer than a batch of {batch}")
-    if batch % world:
+    if batch % world or batch // world < 2:
         raise ValueError(f"a batch of {batch} cannot be divided among {world} devices")
+    if config.method == "swav" and config.queue_size and config.queue_size % world:
+        raise ValueError(f"a queue of {config.queue_size} cannot be divided among {world} devices")
     if config.method == "moco" and config.queue_size and config.queue_size < batch:
         raise ValueError(f"queue_size must be at least the batch, {batch}, not {config.queue_size}")
+
+
+@torch.no_grad()
+def check_sizes(backbone: nn.Module, name: str, views: tuple[View, ...]) -> None:
+    """Small crops of multi-crop must fit the backbone too: a ViT takes one size only."""
+    backbone.eval()
+    for size in {view.size for view in views}:
+        try:
+            backbone(torch.zeros(1, 3, size, size))
+        except (RuntimeError, AssertionError, ValueError) as error:
+            raise ValueError(f"{name} does not take crops of {size} px") from error
+    backbone.train()
 
 
 def build_heads(config: RunConfig, features: int) -> tuple[nn.Module, nn.Module | None]:
@@ -113,7 +140,14 @@ def build_heads(config: RunConfig, features: int) -> tuple[nn.Module, nn.Module 
             options["normalize"] = "published"
         options = {name: value for name, value in options.items() if value is not None}
     projection = build_head(
-        config.head, config.method, features, hidden, output, config.num_layers, **options
+        config.head,
+        config.method,
+        features,
+        hidden,
+        output,
+        config.num_layers,
+        published=config.published_head,
+        **options,
     )
     if not METHODS[config.method].predicts:
         return projection, None
@@ -148,7 +182,7 @@ def method_options(config: RunConfig) -> dict[str, Any]:
     names = ("temperature", "momentum", "queue_size", "prototypes")
     chosen = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
     if config.method == "swav":
-        chosen["frozen"] = min(0.1, 1.0 / config.epochs)  # the first epoch, as published
+        chosen["frozen"] = min(0.1, 1.0 / config.epochs)  # the first epoch; a tenth of short runs
     return chosen
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from lightning_fabric.plugins import TorchCheckpointIO
 
 from radial.files import atomic
 
-LAST = "last.ckpt"
+LAST, STOPPED = "last.ckpt", "stopped.ckpt"
 
 
 class AtomicIO(TorchCheckpointIO):
@@ -28,14 +26,18 @@ class AtomicIO(TorchCheckpointIO):
 
 
 class Checkpoints(pl.Callback):
-    """last.ckpt after every epoch, checkpoints/epoch-NNN.ckpt every ``every`` epochs."""
+    """last.ckpt after every epoch, checkpoints/epoch-NNN.ckpt every ``every`` epochs.
+
+    A run that is stopped within an epoch leaves stopped.ckpt.
+    """
 
     def __init__(self, directory: Path, every: int) -> None:
         self.directory, self.every = directory, every
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if trainer.should_stop:
-            return  # in the middle of an epoch: not a state to resume from
+        if trainer.should_stop and not trainer.is_last_batch:
+            trainer.save_checkpoint(self.directory / STOPPED)  # to look at, not to resume from
+            return
         epoch = trainer.current_epoch + 1
         trainer.save_checkpoint(self.directory / LAST)
         if self.every and epoch % self.every == 0:
@@ -48,8 +50,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise ValueError(f"there is no checkpoint {path}")
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is damaged or no checkpoint: {first_line(error)}") from error
+    except Exception as error:  # damaged bytes raise nearly anything; torch's advice is unsafe
+        raise ValueError(f"{path} is damaged or no checkpoint") from error
     if not isinstance(checkpoint, dict) or not {"radial", "state_dict"} <= checkpoint.keys():
         raise ValueError(f"{path} is not a checkpoint of radial train")
     return checkpoint

@@ -12,6 +12,10 @@ from radial.checks import check_choice, check_number, check_size
 
 Settings = Mapping[str, Any]
 
+RADIAL_FUNCTIONS = (
+    "gaussian", "quadratic", "inverse_quadratic", "multiquadric", "inverse_multiquadric", "tps",
+    "linear", "rth", "matern32", "matern52",
+)  # fmt: skip
 HEADS = ("default", "rbfn", "rbfn-paper", "mlp", "linear")
 LOGGERS = ("tensorboard", "mlflow", "wandb")
 
@@ -55,7 +59,9 @@ def _paper(
 # The paper says "pre-trained on ImageNet-1K", not by which of torchvision's two sets of weights.
 PAPER: Mapping[str, Settings] = MappingProxyType(
     {
-        "simclr": _paper("lars", 0.3, 1e-6, 2048, (2048, 128), temperature=0.5),
+        "simclr": _paper(
+            "lars", 0.3, 1e-6, 2048, (2048, 128), temperature=0.5, published_head=True
+        ),
         "moco": _paper(
             "sgd", 0.03, 1e-4, 256, (2048, 128), temperature=0.2, momentum=0.999, queue_size=4096
         ),
@@ -100,6 +106,7 @@ class RunConfig:
         normalize: normalised RBF layers; by default as the head has it.
         residual: x + RBF(x); by default as the head has it.
         head_batch_norm: BatchNorm in an RBFN head; by default as the head has it.
+        published_head: the default head as in the published runs: SimCLR's without BatchNorm.
         calibrate: set an RBFN head from real features before training (rbfn only).
         temperature: of SimCLR, MoCo and SwAV.
         momentum: of the momentum encoder of MoCo and BYOL.
@@ -147,6 +154,7 @@ class RunConfig:
     normalize: bool | None = None
     residual: bool | None = None
     head_batch_norm: bool | None = None
+    published_head: bool = False
     calibrate: bool = True
     temperature: float | None = None
     momentum: float | None = None
@@ -179,6 +187,8 @@ class RunConfig:
         check_choice("optimizer", self.optimizer, (None, "sgd", "lars", "adamw"))
         check_choice("precision", self.precision, ("32", "bf16", "16"))
         check_choice("on_collapse", self.on_collapse, ("warn", "stop"))
+        if isinstance(self.loggers, str):
+            raise ValueError(f"loggers must be a tuple of names, not {self.loggers!r}")
         for name in self.loggers:
             check_choice("logger", name, LOGGERS)
         for name, least in _SIZES.items():
@@ -187,9 +197,15 @@ class RunConfig:
         for name, (low, high) in _NUMBERS.items():
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), low, high)
-        for name in sorted(_ONLY_FOR):
-            if getattr(self, name) is not None and self.method not in _ONLY_FOR[name]:
-                raise ValueError(f"{name} is for {', '.join(_ONLY_FOR[name])}, not {self.method}")
+        check_choice("radial_function", self.radial_function, RADIAL_FUNCTIONS)
+        for name, methods in _ONLY_FOR.items():
+            if getattr(self, name) is not None and self.method not in methods:
+                raise ValueError(f"{name} is for {', '.join(methods)}, not {self.method}")
+        for name, usual in _ONLY_RBFN.items():
+            if getattr(self, name) != usual and not self.head.startswith("rbfn"):
+                raise ValueError(f"{name} is for the heads rbfn and rbfn-paper, not {self.head}")
+        if self.head == "linear" and self.num_layers is not None:
+            raise ValueError("num_layers is not for the linear head, which has one")
 
     @property
     def directory(self) -> Path:
@@ -220,6 +236,10 @@ _NUMBERS = {
     "color_strength": (0.0, 2.0), "min_scale": (1e-3, 1.0), "temperature": (1e-4, 1e4),
     "momentum": (0.0, 1.0), "base_lr": (0.0, 1e6), "weight_decay": (0.0, 1e6),
     "warmup_epochs": (0.0, 1e9), "kernel_lr_scale": (0.0, 1e9), "shape_lr_scale": (0.0, 1e9),
+}  # fmt: skip
+_ONLY_RBFN = {
+    "num_kernels": 128, "radial_function": "gaussian", "distance": "euclidean", "normalize": None,
+    "residual": None, "head_batch_norm": None,
 }  # fmt: skip
 _ONLY_FOR = {
     "temperature": ("simclr", "moco", "swav"),
@@ -265,7 +285,7 @@ def resolve(config: RunConfig, *, images: int, image_size: int, features: int) -
         **DEFAULTS[config.method],
     }
     if config.method == "moco":
-        chosen["queue_size"] = power_of_two(min(4096, images // 2))
+        chosen["queue_size"] = max(batch, power_of_two(min(4096, images // 2)))
     if config.method == "swav":
         prototypes = config.prototypes or power_of_two(min(2048, images // 64), least=16)
         chosen["prototypes"] = prototypes

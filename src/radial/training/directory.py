@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 import yaml
 
 import radial
-from radial.training.checkpoint import LAST, first_line
+from radial.training.checkpoint import LAST, STOPPED, first_line
 from radial.training.config import RunConfig, from_dict
 
 CONFIG, RESULT = "config.yaml", "result.json"
@@ -42,7 +43,7 @@ class RunResult:
     epochs: int
     steps: int
     train_loss: float | None
-    val_loss: float | None
+    val_loss: float | None  # of batches as large as the validation split allows
     constant_loss: float
     spread: float | None
     knn: float | None
@@ -57,6 +58,9 @@ class RunResult:
 
 def check_free(directory: Path, overwrite: bool) -> None:
     """A new run must not cover an old one."""
+    above = next(parent for parent in directory.resolve().parents if parent.exists())
+    if not above.is_dir():
+        raise ValueError(f"{above} is a file: {directory} cannot be made")
     if not directory.exists():
         return
     if not directory.is_dir():
@@ -75,9 +79,12 @@ def check_free(directory: Path, overwrite: bool) -> None:
 
 def remove_run(directory: Path) -> None:
     """Remove what a run writes, and nothing else."""
-    for name in (RESULT, LAST, METRICS, CONFIG, ENVIRONMENT):
+    for name in (RESULT, LAST, STOPPED, METRICS, CONFIG, ENVIRONMENT):
         (directory / name).unlink(missing_ok=True)
-    shutil.rmtree(directory / "checkpoints", ignore_errors=True)
+    for name in ("checkpoints", "tensorboard", "wandb"):
+        shutil.rmtree(directory / name, ignore_errors=True)
+    for path in directory.glob("*.part"):
+        path.unlink()
 
 
 def read_config(directory: Path) -> RunConfig:
@@ -102,6 +109,15 @@ def read_result(directory: Path) -> RunResult:
         raise ValueError(f"{path} is not the result of a run: {first_line(error)}") from error
 
 
+def to_json(result: RunResult) -> str:
+    """Valid JSON: a loss that is NaN or inf becomes null."""
+    values = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in asdict(result).items()
+    }
+    return json.dumps(values, indent=2, allow_nan=False)
+
+
 def environment(config: RunConfig) -> dict[str, Any]:
     commit = (
         subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
@@ -116,6 +132,6 @@ def environment(config: RunConfig) -> dict[str, Any]:
         "seed": config.seed,
         "threads": torch.get_num_threads(),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "git": commit.stdout.strip() or None if commit else None,
+        "git_of_working_directory": commit.stdout.strip() or None if commit else None,
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }

@@ -9,8 +9,8 @@ from safetensors.torch import save
 
 from radial.backbones import build_backbone, save_backbone
 from radial.files import write_atomically
-from radial.training.checkpoint import LAST, part, read_checkpoint
-from radial.training.config import from_dict
+from radial.training.checkpoint import LAST, STOPPED, part, read_checkpoint
+from radial.training.config import from_dict, slug
 
 
 def export(
@@ -24,7 +24,9 @@ def export(
     are read by :func:`radial.load_kernels`.
     """
     run = Path(run)
-    path = run / LAST if run.is_dir() else run
+    path = run
+    if run.is_dir():
+        path = run / (LAST if (run / LAST).is_file() else STOPPED)
     for file in (backbone, head):
         if file is not None and Path(file).suffix != ".safetensors":
             raise ValueError(f"weights are written as .safetensors, not {str(file)!r}")
@@ -38,7 +40,7 @@ def export(
         )
         module.load_state_dict(part(state, "method.backbone."), strict=True)
         extra = {"mean": json.dumps(facts["mean"]), "std": json.dumps(facts["std"])}
-        extra |= {"method": config.method, "head": config.head, "data": config.data}
+        extra |= {"method": config.method, "head": config.head, "data": slug(config.data)}
         save_backbone(module, backbone, info, extra)
         lines.append(f"{backbone}: {info.name}, {info.feature_dim} features; stem: {info.stem}")
     if head is not None:

@@ -14,7 +14,9 @@ from radial.training.module import Run, spread
 
 WINDOW = 20  # steps in a row that must agree
 SPREAD = 0.01  # of 1: below it all embeddings point the same way
-RANK = 1.5  # effective rank: below it embeddings lie on a line
+RANK = 1.5  # effective rank: below it embeddings lie on a line; of at least LEAST possible
+LEAST = 4
+EVERY = 10  # steps between two looks on a GPU, where reading a value waits for the device
 AT_CONSTANT = 5e-4  # of the loss of a constant output, relative
 
 
@@ -22,9 +24,9 @@ class Guard(pl.Callback):
     """Watches loss and embeddings; warns, or stops the run.
 
     - diverged: the loss is NaN or inf;
-    - collapsed: for WINDOW steps the embeddings' spread was below SPREAD, or the loss within
-      AT_CONSTANT of the loss of a constant output; or after an epoch the embeddings'
-      effective rank is below RANK;
+    - collapsed: for WINDOW looks, one a step on a CPU, the embeddings' spread was below SPREAD,
+      or the loss within AT_CONSTANT of the loss of a constant output; or after an epoch the
+      embeddings' effective rank is below RANK;
     - dead head: collapsed, and ``diagnose`` said before the first step that the head is dead,
       saturated, constant or broken.
 
@@ -43,16 +45,14 @@ class Guard(pl.Callback):
         self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         assert isinstance(module, Run)
-        if (
-            module.device.type != "cpu"
-            and trainer.global_step % 10
-            and trainer.global_step > WINDOW
-        ):
-            return  # reading a value waits for the device
+        late = trainer.global_step > WINDOW and not trainer.is_last_batch
+        if module.device.type != "cpu" and trainer.global_step % EVERY and late:
+            return
         loss, embeddings = module.latest.loss.detach(), module.latest.embeddings
-        self._recent.append((float(loss), spread(embeddings)))
+        self._recent.append((float(loss), float(spread(embeddings))))
         constant = module.method.constant_loss(module.batch_size)
-        if trainer.is_last_batch and bool(embeddings.isfinite().all()):
+        possible = min(len(embeddings) - 1, embeddings.shape[1])
+        if trainer.is_last_batch and possible >= LEAST and bool(embeddings.isfinite().all()):
             self._rank = effective_rank((embeddings - embeddings.mean(0)).double())
         self._judge(trainer, constant)
 
@@ -79,6 +79,8 @@ class Guard(pl.Callback):
         self.verdict, self.reason = verdict, reason
         if self.stop and trainer.strategy.reduce_boolean_decision(verdict != "ok", all=False):
             self.stopped = trainer.should_stop = True
+            if verdict == "ok":
+                self.verdict, self.reason = "collapsed", "on another rank"
 
     def state_dict(self) -> dict[str, Any]:
         recent = [list(pair) for pair in self._recent]

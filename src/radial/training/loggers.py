@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ def build_loggers(config: RunConfig, directory: Path) -> Any:
 
     name, directory = directory.name, directory.resolve()
     built: list[Any] = []
+    options: dict[str, Any]
     for kind in config.loggers:
         try:
             if kind == "tensorboard":
@@ -24,12 +26,13 @@ def build_loggers(config: RunConfig, directory: Path) -> Any:
                 uri = mlflow_uri(directory.parent)
                 built.append(loggers.MLFlowLogger("radial", run_name=name, tracking_uri=uri))
             else:
-                built.append(loggers.WandbLogger(project="radial", name=name, save_dir=directory))
+                run = hashlib.sha256(str(directory).encode()).hexdigest()[:16]  # on resume too
+                options = {"id": run, "resume": "allow", "save_dir": directory}
+                built.append(loggers.WandbLogger(project="radial", name=name, **options))
         except ModuleNotFoundError as error:
             raise ValueError(
                 f"logger {kind} is not installed: pip install {INSTALL[kind]}"
             ) from error
-        built[-1].log_hyperparams(config.to_dict())
     return built or False
 
 

@@ -46,8 +46,9 @@ class EpochBatches(Sampler[list[int]]):
         self.images, self.batch, self.seed, self.shuffle = images, batch, seed, shuffle
         self.part = slice(rank * batch // world, (rank + 1) * batch // world)
         self.epoch = 0
+        self.sampler = self  # where Lightning looks for set_epoch, which it calls
 
-    def set_epoch(self, epoch: int) -> None:  # Lightning calls it
+    def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -68,10 +69,10 @@ def learning_rate(step: int, *, warmup: float, total: int) -> float:
     return 0.5 * (1.0 + math.cos(math.pi * (step - warmup) / max(1.0, total - warmup)))
 
 
-def spread(embeddings: Tensor) -> float:
+def spread(embeddings: Tensor) -> Tensor:
     """√d times the mean deviation of unit-length embeddings: 1 isotropic, 0 collapsed."""
     unit = F.normalize(embeddings.float(), dim=1)
-    return float(unit.std(0).mean()) * math.sqrt(unit.shape[1])
+    return unit.std(0).mean() * math.sqrt(unit.shape[1])
 
 
 class Run(pl.LightningModule):

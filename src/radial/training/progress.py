@@ -27,6 +27,7 @@ class Metrics(pl.Callback):
         self.path = path
         self.rows: list[dict[str, str]] = []
         self._begin = self._training = 0.0
+        self._steps = 0
 
     def read(self, epochs: int) -> None:
         """Keep the rows of the first ``epochs`` epochs: those the checkpoint knows."""
@@ -36,7 +37,12 @@ class Metrics(pl.Callback):
             self.rows = [row for row in rows if int(row["epoch"]) <= epochs]
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self._begin, self._training = time.perf_counter(), 0.0
+        self._begin, self._training, self._steps = time.perf_counter(), 0.0, 0
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._steps += 1
 
     def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._training = time.perf_counter() - self._begin
@@ -44,7 +50,7 @@ class Metrics(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, Run)
         seconds = time.perf_counter() - self._begin
-        images = module.steps_per_epoch * module.batch_size
+        images = self._steps * module.batch_size
         values: dict[str, Any] = {
             "epoch": trainer.current_epoch + 1,
             "step": trainer.global_step,
@@ -114,12 +120,13 @@ class Bar(pl.Callback):
             if time.perf_counter() - self._shown < 0.2 and not last:
                 return  # reading the loss waits for the device
             self._shown = time.perf_counter()
+            loss = float(module.latest.loss.detach())
+            width = float(spread(module.latest.embeddings))
             self._bar.update(
                 task.id,
                 completed=trainer.global_step,
                 epoch=f"{trainer.current_epoch + 1}/{self.epochs}",
-                state=f"loss {float(module.latest.loss.detach()):.3f} · "
-                f"spread {spread(module.latest.embeddings):.2f} · {self._speed:,.0f} images/s",
+                state=f"loss {loss:.3f} · spread {width:.2f} · {self._speed:,.0f} images/s",
             )
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -128,7 +135,10 @@ class Bar(pl.Callback):
             parts = [f"{name} {float(values[name]):.3f}" for name in values]
             line = f"epoch {trainer.current_epoch + 1}/{self.epochs}: {', '.join(parts)}"
             self.console.print(
-                f"{line}, {self._speed:,.0f} images/s", highlight=False, soft_wrap=True
+                f"{line}, {self._speed:,.0f} images/s",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
             )
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:

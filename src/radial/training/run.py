@@ -8,20 +8,21 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 import yaml
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from lightning_utilities.core.rank_zero import rank_zero_only
 from rich.console import Console
 
 import radial
 from radial.files import write_atomically
 from radial.training.building import Parts, build
-from radial.training.checkpoint import LAST, AtomicIO, Checkpoints, read_checkpoint
+from radial.training.checkpoint import LAST, AtomicIO, Checkpoints, first_line, read_checkpoint
 from radial.training.config import RunConfig, from_dict
 from radial.training.directory import (
     CONFIG,
@@ -34,6 +35,7 @@ from radial.training.directory import (
     read_config,
     read_result,
     remove_run,
+    to_json,
 )
 from radial.training.guards import Guard
 from radial.training.loggers import build_loggers
@@ -78,12 +80,14 @@ def resume(directory: Path | str, *, console: Console | None = None, **changes: 
     if (directory / RESULT).is_file() and changed.epochs == config.epochs:
         result = read_result(directory)
         if not result.stopped:
+            console = console or Console(stderr=True)
+            console.print(f"radial: {directory} is complete; more --epochs extend it", markup=False)
             return result
     checkpoint = None
     if (directory / LAST).is_file():
         checkpoint = read_checkpoint(directory / LAST)
         told = from_dict(checkpoint["radial"]["config"])
-        for name in ("method", "head", "backbone", "data", "seed"):
+        for name in sorted(config.to_dict().keys() - {*CHANGEABLE, "out"}):
             theirs, mine = getattr(told, name), getattr(config, name)
             if theirs != mine:
                 raise ValueError(f"{directory / LAST} is of {name} {theirs}, not {mine}")
@@ -98,12 +102,14 @@ def _run(
     *,
     clear: bool = False,
 ) -> RunResult:
-    if config.precision == "16" and not torch.cuda.is_available():
+    check_processes(config)
+    if config.precision == "16" and device_of(config).type != "cuda":
         raise ValueError("precision 16 needs a GPU; use bf16 or 32")
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     torch.set_flush_denormal(True)  # a dead head's activations are denormal: 18 times slower
-    config = replace(config, data=absolute(config.data))
+    root = None if config.data_root is None else str(Path(config.data_root).resolve())
+    config = replace(config, data=absolute(config.data), data_root=root)
     stem = checkpoint["radial"]["stem"] if checkpoint else None
     parts = build(config, stem=stem, device=device_of(config))
     config, world = parts.config, parts.config.devices * parts.config.num_nodes
@@ -113,7 +119,7 @@ def _run(
 
     def tell(message: str) -> None:
         if leader:
-            console.print(f"radial: {message}", highlight=False, soft_wrap=True)
+            console.print(f"radial: {message}", highlight=False, markup=False, soft_wrap=True)
 
     metrics = Metrics(directory / METRICS)
     guard = Guard(
@@ -121,35 +127,54 @@ def _run(
         stop=config.on_collapse == "stop",
         tell=tell,
     )
-    if leader:
-        if clear:
-            remove_run(directory)
-        (directory / RESULT).unlink(missing_ok=True)
-        write_atomically(directory / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))
-        write_atomically(directory / ENVIRONMENT, json.dumps(environment(config), indent=2))
-    introduce(parts, world, tell, checkpoint)
-    if guard.born_dead:
-        tell(f"the projection head cannot learn: {facts['head_health']}")
     if checkpoint:
         metrics.read(int(checkpoint["epoch"]) + 1)
     with quiet():
-        trainer = pl.Trainer(
+        callbacks = [
+            guard,
+            *([OnlineKNN()] if config.knn else []),
+            metrics,
+            Bar(console, config.epochs),
+            Checkpoints(directory, config.save_every),
+        ]
+        trainer = build_trainer(config, directory, callbacks)
+        if leader:  # all that could be wrong has been looked at
+            if clear:
+                remove_run(directory)
+            (directory / RESULT).unlink(missing_ok=True)
+            write_atomically(directory / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))
+            write_atomically(directory / ENVIRONMENT, json.dumps(environment(config), indent=2))
+        introduce(parts, world, tell, checkpoint)
+        if guard.born_dead:
+            tell(f"the projection head cannot learn: {facts['head_health']}")
+        for logger in trainer.loggers:
+            logger.log_hyperparams(config.to_dict())
+        module = Run(parts.method, parts.data, parts.views, config, facts)
+        try:
+            path = directory / LAST if checkpoint else None
+            trainer.fit(module, ckpt_path=path, weights_only=True)
+        except SystemExit:  # what Lightning makes of Ctrl-C
+            raise KeyboardInterrupt(f"go on with: radial train --resume {directory}") from None
+    result = summary(directory, parts, facts, guard, metrics, trainer)
+    if leader:
+        write_atomically(directory / RESULT, to_json(result))
+    return result
+
+
+def build_trainer(config: RunConfig, directory: Path, callbacks: list[pl.Callback]) -> pl.Trainer:
+    world, gpu = config.devices * config.num_nodes, device_of(config).type == "cuda"
+    try:
+        return pl.Trainer(
             accelerator=config.accelerator,
             devices=config.devices,
             num_nodes=config.num_nodes,
             strategy="ddp" if world > 1 else "auto",
-            sync_batchnorm=world > 1 and torch.cuda.is_available(),
+            sync_batchnorm=world > 1 and gpu,
             precision=PRECISION[config.precision],
             max_epochs=config.epochs,
             plugins=[AtomicIO()],
             logger=build_loggers(config, directory),
-            callbacks=[
-                guard,
-                *([OnlineKNN()] if config.knn else []),
-                metrics,
-                Bar(console, config.epochs),
-                Checkpoints(directory, config.save_every),
-            ],
+            callbacks=callbacks,
             default_root_dir=directory,
             enable_checkpointing=False,
             enable_progress_bar=False,
@@ -158,21 +183,22 @@ def _run(
             num_sanity_val_steps=0,
             log_every_n_steps=1_000_000,
         )
-        module = Run(parts.method, parts.data, parts.views, config, facts)
-        try:
-            path = directory / LAST if checkpoint else None
-            trainer.fit(module, ckpt_path=path, weights_only=True)
-        except SystemExit:  # what Lightning makes of Ctrl-C
-            raise KeyboardInterrupt(f"go on with: radial train --resume {directory}") from None
-    result = summary(directory, parts, facts, guard, metrics, trainer, world)
-    if leader:
-        write_atomically(directory / RESULT, json.dumps(asdict(result), indent=2))
-    return result
+    except MisconfigurationException as error:
+        raise ValueError(first_line(error)) from error
 
 
 def is_leader() -> bool:
     """Rank 0 of all; known from the environment before Lightning has set anything up."""
-    return int(getattr(rank_zero_only, "rank", 0) or 0) == 0
+    node = os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0"))
+    return int(getattr(rank_zero_only, "rank", 0) or 0) == 0 and int(node) == 0
+
+
+def check_processes(config: RunConfig) -> None:
+    """torchrun's processes must be the run's ranks, or each would train a run of its own."""
+    world = config.devices * config.num_nodes
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if started > 1 and started != world:
+        raise ValueError(f"started as {started} processes: give --devices and --num-nodes to match")
 
 
 def absolute(data: str) -> str:
@@ -201,14 +227,11 @@ def facts_of(parts: Parts) -> dict[str, Any]:
     }
 
 
-def batch_norm(world: int) -> str:
-    if world == 1:
+def batch_norm(config: RunConfig) -> str:
+    if config.devices * config.num_nodes == 1:
         return "one process"
-    return (
-        "synchronised over ranks"
-        if torch.cuda.is_available()
-        else "per rank (no SyncBatchNorm on a CPU)"
-    )
+    gpu = device_of(config).type == "cuda"
+    return "synchronised over ranks" if gpu else "per rank (no SyncBatchNorm on a CPU)"
 
 
 def introduce(parts: Parts, world: int, tell: Any, checkpoint: dict[str, Any] | None) -> None:
@@ -219,10 +242,10 @@ def introduce(parts: Parts, world: int, tell: Any, checkpoint: dict[str, Any] | 
         f"({len(parts.data.train):,} images of {info.image_size} px; {parts.data.split})"
     )
     tell(f"{info.name}, {info.feature_dim} features; stem: {info.stem}")
-    if parts.data.skipped:
-        tell(f"{len(parts.data.skipped)} unreadable images skipped")
+    for note in parts.notes:
+        tell(note)
     if world > 1:
-        tell(f"{world} ranks; BatchNorm {batch_norm(world)}")
+        tell(f"{world} ranks; BatchNorm {batch_norm(config)}")
     if checkpoint:
         tell(f"resuming after epoch {int(checkpoint['epoch']) + 1} of {config.epochs}")
 
@@ -234,7 +257,6 @@ def summary(
     guard: Guard,
     metrics: Metrics,
     trainer: pl.Trainer,
-    world: int,
 ) -> RunResult:
     config = parts.config
     assert config.batch_size is not None
@@ -263,7 +285,7 @@ def summary(
         split=parts.data.split,
         skipped=parts.data.skipped,
         head_health=facts["head_health"],
-        batch_norm=batch_norm(world),
+        batch_norm=batch_norm(config),
         seconds=round(sum(float(row["seconds"]) for row in metrics.rows), 3),
         images_per_second=speeds[len(speeds) // 2] if speeds else None,
     )
