@@ -54,6 +54,8 @@ def test_resolved_leaves_nothing_the_method_needs_open(method) -> None:
     assert config.batch_size == 256
     assert config.hidden_dim <= 512
     assert resolve(config, images=9, image_size=9, features=9) == config  # nothing left to choose
+    if method == "byol":  # 54 steps an epoch
+        assert config.momentum == pytest.approx(1 - 30 / 5400)
     if method == "moco":
         assert config.queue_size == 4096
     if method == "swav":

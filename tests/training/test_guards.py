@@ -107,8 +107,15 @@ def test_stops_when_told_to(config, console, collapsing) -> None:
     result = train(config(epochs=20, on_collapse="stop"), console=console)
     assert (result.verdict, result.stopped) == ("collapsed", True)
     assert 6 < result.steps <= 6 + WINDOW
+
+
+@pytest.mark.parametrize("batch", [16, 2])  # stopped at the end of an epoch, or within
+def test_what_a_stopped_run_leaves_can_be_exported(batch, config, console) -> None:
+    dead = {"head": "rbfn-paper", "hidden_dim": 1024, "on_collapse": "stop", "batch_size": batch}
+    result = train(config(epochs=20, **dead), console=console)
+    assert (result.verdict, result.stopped) == ("dead head", True)
     file = Path(result.directory, "backbone.safetensors")
-    export(result.directory, backbone=file)  # what there is can be looked at
+    export(result.directory, backbone=file)
     assert file.is_file()
 
 

@@ -102,7 +102,7 @@ def test_views_follow_the_config(config) -> None:
         ({"devices": 3}, "a batch of 16 cannot be divided among 3 devices"),
         ({"method": "moco", "queue_size": 8}, "queue_size must be at least the batch, 16"),
         ({"precision": "16"}, "precision 16 needs a GPU"),
-        ({"accelerator": "tpu"}, "TPU"),
+        ({"accelerator": "tpu"}, "torch_xla"),
         ({"accelerator": "abacus"}, "abacus"),
         ({"backbone": "timm:vit_tiny_patch16_224", "method": "swav", "data": "digits"}, "16 px"),
         ({"backbone": "resnet19"}, "unknown backbone 'resnet19'"),

@@ -183,7 +183,7 @@ def build_trainer(config: RunConfig, directory: Path, callbacks: list[pl.Callbac
             num_sanity_val_steps=0,
             log_every_n_steps=1_000_000,
         )
-    except MisconfigurationException as error:
+    except (MisconfigurationException, ModuleNotFoundError) as error:  # no such device here
         raise ValueError(first_line(error)) from error
 
 
