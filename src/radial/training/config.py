@@ -94,7 +94,7 @@ class RunConfig:
         split: auto (the dataset's own, else paper), paper (stratified 70/10/20), own.
         data_root: where downloaded datasets are kept.
         max_bad_images: how many unreadable images are skipped before it is an error.
-        workers: processes that decode images; only for sets too large for memory.
+        workers: processes that decode images, for sets too large for memory; one a core, up to 8.
         color_strength: factor on the strength of the colour jitter.
         min_scale: smallest share of the area that a crop takes; by default the recipe's.
         hidden_dim: width of the head.

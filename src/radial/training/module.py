@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -164,7 +165,10 @@ class Run(pl.LightningModule):
     def _loader(self, images: Images, batch: int, *, shuffle: bool) -> DataLoader[Tensor]:
         place = {"rank": self.global_rank, "world": self.trainer.world_size}
         batches = EpochBatches(len(images), batch, seed=self.config.seed, shuffle=shuffle, **place)
-        workers = 0 if images.in_memory else self.config.workers or 0
+        workers = self.config.workers
+        if workers is None:
+            workers = min(8, os.cpu_count() or 1)
+        workers = 0 if images.in_memory else workers
         return DataLoader(
             images,
             batch_sampler=batches,
