@@ -55,7 +55,7 @@ def load_kernels(
     """
     if not isinstance(source, str | os.PathLike | Mapping):
         raise ValueError(f"expected a path or a state dict, not {type(source).__name__}")
-    state = source if isinstance(source, Mapping) else _read(Path(source))
+    state = source if isinstance(source, Mapping) else read_state(Path(source))
     while not _layer_names(state) and isinstance(state.get("state_dict"), Mapping):
         state = state["state_dict"]
     names = _layer_names(state)
@@ -91,7 +91,7 @@ def _numeric(name: str) -> list[tuple[int, str]]:
 
 
 def _projection_head(heads: set[str]) -> str:
-    own = {head for head in heads if not _PREDICTION.search(head) and not _MOMENTUM.search(head)}
+    own = {h for h in heads if not _PREDICTION.search(h) and not is_momentum_copy(h)}
     candidates = {head for head in own if _PROJECTION.search(head)} or own
     if len(candidates) != 1:
         raise ValueError(
@@ -125,7 +125,13 @@ def _tensor(state: Mapping[str, Any], key: str, dimensions: int) -> Tensor:
     return value if value.dtype == torch.float64 else value.float()
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def is_momentum_copy(name: str) -> bool:
+    """Whether a name is that of a slow copy of a network: ``target_head``, ``head_momentum``."""
+    return _MOMENTUM.search(name) is not None
+
+
+def read_state(path: Path) -> Mapping[str, Any]:
+    """What a checkpoint file holds, read without executing anything."""
     if not path.is_file():
         raise FileNotFoundError(f"no such checkpoint: {path}")
     try:

@@ -146,6 +146,12 @@ class RBFLayer(nn.Module):
         """φ(ε_k ‖x − c_k‖), normalised if the layer is, (…, D) → (…, K)."""
         return self.activate(self.squared_distances(x))
 
+    @torch.no_grad()
+    def answers(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The nearest kernel in ε‖x − c‖, (…, D) → (…), and the activations, (…, K)."""
+        squared = self.squared_distances(x)
+        return (squared * self.shapes.square()).argmin(-1), self.activate(squared)
+
     def squared_distances(self, x: Tensor) -> Tensor:
         """‖x − c_k‖² in the layer's distance, (…, D) → (…, K)."""
         if x.shape[-1] != self.in_features:
@@ -209,3 +215,9 @@ class RBFLayer(nn.Module):
 
 def at_least_float32(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
+
+
+def deepest_rbf_layer(head: nn.Module) -> RBFLayer | None:
+    """The last RBF layer of a head: the one whose kernels are scored."""
+    layers = [module for module in head.modules() if isinstance(module, RBFLayer)]
+    return layers[-1] if layers else None

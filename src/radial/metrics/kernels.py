@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from radial.checks import check_finite, check_shape, check_size, check_tensor
 from radial.distance import squared_norm
+from radial.health import effective_rank
 
 _BLOCK_ELEMENTS = 2**19  # of an R×K block: 4 MiB in float64, of which some four are alive
 
@@ -45,13 +46,8 @@ def sns(
     >>> sns(torch.tensor([[0.0], [1.0]]), torch.tensor([0.5**0.5, 0.5**0.5]), mu=0.0)
     tensor(0.3679)
     """
-    check_tensor("centers", centers)
-    if centers.dim() != 2 or len(centers) < 2 or centers.shape[1] < 1:
-        raise ValueError(
-            f"SNS needs centres of shape (K, D) with K ≥ 2, not {tuple(centers.shape)}"
-        )
+    _check_centers("SNS", centers)
     check_shape("scales", scales, (len(centers),))
-    check_finite("centers", centers)
     check_finite("scales", scales)
     if not bool((scales > 0).all()):
         raise ValueError(f"scales must be positive, but the smallest is {float(scales.min())}")
@@ -128,3 +124,34 @@ def _blocks(
 def _pair_weight(centers: Tensor) -> float:
     kernels = len(centers)
     return 2.0 / (kernels * (kernels - 1))
+
+
+def center_spread(centers: Tensor) -> float:
+    """√(mean_k ‖c_k − c̄‖² / D): how far the centres lie apart, in units of the layer's input.
+
+    Behind BatchNorm, whose outputs have about unit variance, 1 means "as far as the samples".
+    It is not invariant under a rescale of the input: compare heads of one kind.
+    """
+    _check_centers("the spread of centres", centers)
+    c = centers.double()
+    return float((c - c.mean(0)).square().mean().sqrt())
+
+
+def center_rank(centers: Tensor) -> float:
+    """exp of the entropy of the centred centres' normalised singular values: directions in use.
+
+    From 1 (all centres on a line) to min(K − 1, D); 0 where all centres are the same.
+    """
+    _check_centers("the rank of centres", centers)
+    c = centers.double()
+    c = c - c.mean(0)
+    return effective_rank(c) if bool(c.any()) else 0.0
+
+
+def _check_centers(what: str, centers: Tensor) -> None:
+    check_tensor("centers", centers)
+    if centers.dim() != 2 or len(centers) < 2 or centers.shape[1] < 1:
+        raise ValueError(
+            f"{what} needs centres of shape (K, D) with K ≥ 2, not {tuple(centers.shape)}"
+        )
+    check_finite("centers", centers)

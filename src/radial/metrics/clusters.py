@@ -1,0 +1,58 @@
+"""Scores of k-means clusters: weak baselines, to be beaten rather than trusted.
+
+They reward any tight grouping, of classes or of anything else, depend on the number of clusters
+asked for, and a collapse to a few points looks excellent to them.
+
+Legend: N samples, D features.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from radial.checks import check_size
+from radial.metrics.dimension import distinct
+from radial.metrics.spectra import check_features
+
+_SAMPLES = 4096  # at most; the silhouette looks at all their pairs
+_STARTS = 3
+
+
+def kmeans_silhouette(z: Tensor, *, clusters: int = 10, seed: int = 0) -> float:
+    """Mean silhouette of k-means clusters, between −1 and 1; higher is better, weakly.
+
+    Rousseeuw, 1987, https://doi.org/10.1016/0377-0427(87)90125-7, by scikit-learn, of at most 4,096
+    samples that ``seed`` draws; k-means takes the best of three starts.
+    """
+    from sklearn.metrics import silhouette_score
+
+    return float(silhouette_score(*_kmeans(z, clusters, seed)))
+
+
+def kmeans_davies_bouldin(z: Tensor, *, clusters: int = 10, seed: int = 0) -> float:
+    """Davies–Bouldin index of the same k-means clusters, at least 0; lower is better, weakly.
+
+    Davies & Bouldin, 1979, https://doi.org/10.1109/TPAMI.1979.4766909, by scikit-learn.
+    """
+    from sklearn.metrics import davies_bouldin_score
+
+    return float(davies_bouldin_score(*_kmeans(z, clusters, seed)))
+
+
+def _kmeans(z: Tensor, clusters: int, seed: int) -> tuple[Any, Any]:
+    """The samples used and the cluster of each, as arrays."""
+    from sklearn.cluster import KMeans
+
+    check_features(z)
+    check_size("clusters", clusters, minimum=2)
+    check_size("seed", seed, minimum=0)
+    z = z.detach().cpu()
+    order = torch.randperm(len(z), generator=Generator().manual_seed(seed))[:_SAMPLES]
+    x = z[order]
+    distinct(x, least=clusters + 1)
+    samples = x.double().numpy()
+    model = KMeans(n_clusters=clusters, n_init=_STARTS, random_state=seed)
+    return samples, model.fit_predict(samples)

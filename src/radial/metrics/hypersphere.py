@@ -1,0 +1,110 @@
+"""Scores of directions: features brought to unit length, as points of a sphere.
+
+Legend: N samples, D features, n images with q views each, R rows of a block; u a row of unit
+length. A row of length 0 has no direction and is an error.
+
+Of samples that all point the same way, uniformity is 0, W₂ uniformity √2 and SelfCluster 1: the
+worst values they have. Alignment is then 0, its best: read it beside the others.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from radial.checks import check_finite, check_number, check_tensor
+from radial.distance import squared_norm
+from radial.metrics.spectra import Spectra, as_spectra, check_features, lengths, row_blocks
+
+_PAIRS = 2**21  # of an R×N block: 16 MiB in float64, 8 in float32
+_FLOAT32_T = 10.0  # up to here float32 products are good enough
+
+
+def alignment(views: Tensor) -> float:
+    """Mean of ‖u − v‖² over all pairs of views u, v of one image; lower is better.
+
+    Wang & Isola, 2020, https://arxiv.org/abs/2005.10242, with their α = 2. ``views`` has shape
+    (n, q, D). With ū the mean of an image's views, Σ_{v<w} ‖u_v − u_w‖² = q Σ_v ‖u_v − ū‖².
+
+    >>> alignment(torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]))
+    2.0
+    """
+    check_views(views, least=1)
+    views, q = views.detach(), views.shape[1]
+    total = 0.0
+    for x, length in zip(row_blocks(views), row_blocks(lengths(views), views[0].numel())):
+        u = x.double() / length[..., None]
+        total += float((u - u.mean(1, keepdim=True)).square_().sum())
+    return total * 2.0 / ((q - 1) * len(views))
+
+
+def uniformity(z: Tensor, *, t: float = 2.0) -> float:
+    """log of the mean of exp(−t‖u_i − u_j‖²) over all pairs i < j; at most 0, lower is better.
+
+    Wang & Isola, 2020, https://arxiv.org/abs/2005.10242. Every pair counts, in blocks of rows.
+
+    ‖u − v‖² comes from a matrix product of the rows less their mean, so that what is rounded is
+    small where the rows are close. For t ≤ 10 and features that are not float64 the product and
+    exp are float32, with sums in float64: at t = 2 the value differs by less than 1e-7.
+    """
+    check_features(z)
+    check_number("t", t, low=1e-6, high=100.0)  # exp(−4t) is then far above underflow
+    z, n = z.detach(), len(z)
+    wide = z.dtype == torch.float64 or t > _FLOAT32_T
+    dtype = torch.float64 if wide else torch.float32
+    unit = torch.empty_like(z, dtype=dtype)
+    mean = as_spectra(z).unit_mean
+    for u, x, length in zip(row_blocks(unit), row_blocks(z), row_blocks(lengths(z), z.shape[1])):
+        u.copy_(x.double().div_(length[:, None]).sub_(mean))
+    norms = torch.cat([squared_norm(u.double()) for u in row_blocks(unit)]).to(dtype)
+    total, rows = 0.0, max(1, _PAIRS // n)
+    for start in range(0, n, rows):
+        own = slice(start, start + rows)
+        exponent = norms[own, None] + norms[start:]
+        exponent.addmm_(unit[own], unit[start:].T, beta=-t, alpha=2.0 * t)
+        total += float(exponent.clamp_(max=0.0).exp_().triu_(1).sum(1).double().sum())
+    return math.log(total * 2.0 / (n * (n - 1)))
+
+
+def w2_uniformity(z: Tensor | Spectra) -> float:
+    """√(‖μ‖² + 1 + tr Σ − (2/√D) tr Σ^½) of the unit-length rows; lower is better.
+
+    Fang et al., 2024, https://arxiv.org/abs/2403.00642: the Wasserstein distance between Gaussians,
+    one with the rows' mean μ and covariance Σ (1/N), the other N(0, I/D), which the uniform
+    distribution on the sphere is close to. Σ^½ is the matrix square root. Between 0 and √2, and
+    unlike :func:`uniformity` it sees that directions are missing.
+    """
+    spectra = as_spectra(z)
+    values = spectra.unit_eigenvalues
+    own = float(spectra.unit_mean.square().sum() + values.sum())
+    squared = own + 1.0 - 2.0 / math.sqrt(spectra.d) * float(values.sqrt().sum())
+    return math.sqrt(max(squared, 0.0))
+
+
+def self_cluster(z: Tensor | Spectra) -> float:
+    """SelfCluster: (Q − N − N(N−1)/D) / (N² − N − N(N−1)/D), Q = Σ_ij cos²(z_i, z_j).
+
+    Tsitsulin et al., 2023, https://arxiv.org/abs/2305.16562: how much the rows cluster, from
+    0 for directions drawn evenly from the sphere (a little below for sets more even than that)
+    to 1 where all lie on one line; lower is better. With W of unit rows, Q = ‖WᵀW‖²_F.
+    One feature is one line: 1.
+    """
+    spectra = as_spectra(z)
+    if spectra.d == 1:
+        return 1.0
+    n = float(spectra.n)
+    even = n + n * (n - 1.0) / spectra.d
+    return (spectra.squared_cosines - even) / (n * n - even)
+
+
+def check_views(views: Tensor, least: int) -> None:
+    """(n, q, D) with q ≥ 2, floating point and finite."""
+    check_tensor("views", views)
+    if views.dim() != 3 or len(views) < least or views.shape[1] < 2 or views.shape[2] < 1:
+        raise ValueError(
+            f"views must have shape (n, q, D) with n ≥ {least} and q ≥ 2, not {tuple(views.shape)}"
+        )
+    if not bool(views.detach().sum().isfinite()):
+        check_finite("views", views)

@@ -1,0 +1,63 @@
+"""LiDAR: how many directions tell images apart more than they vary between views of one.
+
+Legend: n images with q views each, D features.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from radial.checks import check_number
+from radial.metrics.hypersphere import check_views
+from radial.metrics.spectra import entropy_rank, gram_matrix, row_blocks
+
+_ROUNDING = 1e-24  # a variance of so little of the mean square
+
+
+def lidar(views: Tensor, *, delta: float, epsilon: float = 1e-7) -> float:
+    """exp H(p), p = λ/‖λ‖₁ + ε, λ the D eigenvalues of Sw^−½ Sb Sw^−½; higher is better.
+
+    Thilak et al., 2023, https://arxiv.org/abs/2312.04000. With μ_i the mean of the views of
+    image i and μ the mean of all,
+
+        Sb = 1/n Σ_i (μ_i − μ)(μ_i − μ)ᵀ,   Sw = 1/(nq) Σ_i Σ_v (x_iv − μ_i)(x_iv − μ_i)ᵀ + δI
+
+    ``views`` has shape (n, q, D): the q views of one image stand together. Views given in another
+    order, such as all first views and then all second ones, make another, larger number and no
+    error. The value depends on δ (in the paper 1e-4), which has no default: record it. Scaling
+    features by a and δ by a² changes nothing.
+
+    λ is at most n − 1 long, so n bounds the value: a warning where n ≤ D. Where all images have
+    the same mean, Sb is 0 and the value 1: the smallest.
+    """
+    check_views(views, least=2)
+    if not delta > 0.0:
+        raise ValueError(f"delta must be a finite number above 0, not {delta!r}")
+    check_number("delta", delta)
+    check_number("epsilon", epsilon)
+    views = views.detach()
+    n, q, d = views.shape
+    if n <= d:
+        warnings.warn(f"LiDAR of {n} images in {d} dimensions is bounded by {n}", stacklevel=2)
+    means = torch.cat([x.double().mean(1) for x in row_blocks(views)])  # (n, D)
+    centred = means - means.mean(0)
+    if float(centred.square().sum()) <= _ROUNDING * float(means.square().sum()):
+        return 1.0
+    blocks = zip(row_blocks(views, large=True), row_blocks(means, q * d, large=True))
+    rows = ((x - mean[:, None]).flatten(0, 1) for x, mean in blocks)
+    within = gram_matrix(rows, d, views.device).div_(n * q)
+    within.diagonal().add_(delta)
+    factor, failed = torch.linalg.cholesky_ex(within)
+    if int(failed):
+        largest = float(within.diagonal().max())
+        raise ValueError(f"delta {delta:g} vanishes beside a within-image variance of {largest:g}")
+    white = (
+        torch.linalg.solve_triangular(factor, x.T, upper=False).T
+        for x in row_blocks(centred, large=True)
+    )  # rows whose covariance has the eigenvalues λ, and by them in n×n where that is smaller
+    gram = gram_matrix(white if n > d else [torch.cat(list(white)).T], min(n, d), views.device)
+    values = torch.linalg.eigvalsh(gram).clamp_(min=0.0)
+    return entropy_rank(torch.cat([values, values.new_zeros(d - len(values))]), epsilon)
