@@ -26,10 +26,10 @@ from statistics import mean, stdev
 import torch
 from rich.console import Console
 
-from radial.evaluation.probe import probe
+from radial.evaluation.probe import probe_backbone
 from radial.files import atomic
 from radial.methods import METHODS
-from radial.training.building import build
+from radial.training.building import Parts, build
 from radial.training.checkpoint import part, read_checkpoint
 from radial.training.config import RunConfig
 from radial.training.run import train
@@ -68,14 +68,19 @@ def run(method: str, head: str, seed: int, folder: Path) -> dict[str, object]:
         parts = build(config)
         row: dict[str, object] = {"method": method, "head": head, "seed": seed, "epochs": epochs}
         if untrained:
-            return row | {"epochs": 0, "accuracy": probe(parts.method.backbone, parts.data)}
+            return row | {"epochs": 0, "accuracy": accuracy(parts)}
         result = train(config, console=Console(stderr=True))
         state = read_checkpoint(config.directory / "last.ckpt")["state_dict"]
         parts.method.load_state_dict(part(state, "method."))
         row |= {"loss": result.train_loss, "constant_loss": result.constant_loss}
         row |= {"spread": result.spread, "verdict": result.verdict}
         row["seconds"] = round(time.perf_counter() - begin, 1)
-        return row | {"accuracy": probe(parts.method.backbone, parts.data)}
+        return row | {"accuracy": accuracy(parts)}
+
+
+def accuracy(parts: Parts) -> float:
+    """At one strength, so that rows of the table stay comparable."""
+    return probe_backbone(parts.method.backbone, parts.data, strengths=(1.0,)).accuracy
 
 
 def done() -> list[dict[str, str]]:

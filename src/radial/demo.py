@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from radial.data import Data, load_data
-from radial.evaluation.probe import probe
+from radial.evaluation.probe import probe_backbone
 from radial.files import write_atomically
 from radial.training.building import build
 from radial.training.checkpoint import LAST, part, read_checkpoint
@@ -68,7 +68,8 @@ def run(head: str, epochs: int, seed: int, out: Path, data: Data, console: Conso
     metrics = Metrics(chosen.directory / METRICS)
     metrics.read(epochs)
     losses = [float(row["train_loss"]) for row in metrics.rows]
-    return Outcome(head=head, result=result, losses=losses, accuracy=probe(method.backbone, data))
+    accuracy = probe_backbone(method.backbone, data).accuracy
+    return Outcome(head=head, result=result, losses=losses, accuracy=accuracy)
 
 
 COLUMNS = ("head", "before training", "verdict", "last loss", "accuracy", "seconds")
@@ -163,7 +164,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.epochs < 1:
         parser.error(f"--epochs must be at least 1, not {options.epochs}")
     console, data = Console(), load_data("digits")
-    untrained = probe(build(config("default", 1, options.seed, options.out)).method.backbone, data)
+    backbone = build(config("default", 1, options.seed, options.out)).method.backbone
+    untrained = probe_backbone(backbone, data).accuracy
     outcomes = [
         run(head, options.epochs, options.seed, options.out, data, console) for head in HEADS
     ]
