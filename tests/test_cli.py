@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 from radial import __version__
 from radial.cli import main
@@ -48,7 +52,7 @@ def test_train_help_names_every_option(capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["trian"], "unknown command 'trian'; known: train, export"),
+        (["trian"], "unknown command 'trian'; known: train, score, eval, export"),
         (["train", "--method", "simclrr"], "unknown method 'simclrr'; known: 'simclr'"),
         (["train", "--epochs", "many"], "epochs"),
         (["train", "--epoch", "3"], "epoch"),
@@ -63,6 +67,18 @@ def test_train_help_names_every_option(capsys) -> None:
         (["train", "--radial-function", "gauss"], "unknown radial_function 'gauss'"),
         (["train", "--out", f"{__file__}/run"], "is a file"),
         (["train", "--backbone", "resnet19"], "unknown backbone 'resnet19'"),
+        (["train", "--monitor", "rankmee"], "unknown score 'rankmee'"),
+        (["score"], "nothing to score: give run directories"),
+        (["score", "nowhere.ckpt"], "no such target 'nowhere.ckpt'"),
+        (["score", "torchvision:resnet18@none"], "has no RBF kernels: without --data"),
+        (["score", "x", "--scores", "rank"], "unknown score 'rank'; known: 'sns_paper'"),
+        (["score", "x", "--images", "few"], "images"),
+        (["score", "x", "--html", "page.html"], "--html draws features: give --data as well"),
+        (["score", "x", "--json", "/"], "cannot write /"),
+        (["eval", "x"], "--data is needed"),
+        (["eval", "x", "--data", "digits"], "no such target 'x'"),
+        (["eval", "x", "--data", "digits", "--protocol", "linear"], "unknown protocol 'linear'"),
+        (["eval", "resnet19@none", "--data", "digits"], "unknown backbone 'resnet19'"),
     ],
 )
 def test_bad_input(arguments, message, capsys, tmp_path, monkeypatch) -> None:
@@ -119,3 +135,75 @@ def test_train_resume_export_in_a_shell(tmp_path) -> None:
     file = str(tmp_path / "backbone.safetensors")
     assert radial("export", run, "--to", file).returncode == 0
     assert Path(file).stat().st_size > 10_000
+
+
+def test_score_and_eval_in_a_shell(tmp_path) -> None:
+    """From a run to its card and accuracy: files beside result.json, a page, and JSON alone."""
+    run, page = str(tmp_path / "run"), str(tmp_path / "card.html")
+    environment = os.environ | {"RADIAL_DATA": str(tmp_path / "cache")}
+    small = ["--backbone", "resnet9-w0.0625", "--threads", "2", "--head", "rbfn"]
+    trained = radial(
+        "train", "--epochs", "1", "--out", run, *small, "--monitor", "rankme,sns_width",
+        env=environment,
+    )  # fmt: skip
+    assert trained.returncode == 0, trained.stderr
+    assert "rankme@projector" in trained.stderr
+    alone = radial("score", run, "--json", "-", env=environment)
+    assert alone.returncode == 0, alone.stderr
+    (card,) = json.loads(alone.stdout)["cards"]
+    assert card["scores"][0]["name"] == "sns_paper"
+    options = ["--data", "digits", "--images", "128", "--view-images", "64", "--repeats", "2"]
+    both = radial("score", run, "resnet9-w0.0625@none", *options, "--html", page, env=environment)
+    assert both.returncode == 0, both.stderr
+    assert "untrained" in both.stdout
+    assert "ranked by lidar@backbone" in both.stdout
+    assert both.stdout.endswith(f"page: {page}\n")
+    assert "Kernel atlas" in Path(page).read_text(encoding="utf-8")
+    written = json.loads(Path(run, "scores.json").read_text())
+    assert written["data"]["images"] == 128
+    judged = radial("eval", run, "--data", "digits", "--protocol", "exact,paper", env=environment)
+    assert judged.returncode == 0, judged.stderr
+    assert "1,257/180/360" in judged.stdout
+    found = json.loads(Path(run, "eval.json").read_text())
+    assert set(found["probes"]) == {"exact", "paper"}
+    assert found["probes"]["exact"]["accuracy"] > 0.5
+    assert found["knn"]["k"] == 20
+    more = radial("train", "--resume", run, "--epochs", "2", env=environment)
+    assert more.returncode == 0, more.stderr
+    assert not Path(run, "scores.json").exists()  # they were of an earlier state
+    assert not Path(run, "eval.json").exists()
+
+
+def test_scores_are_listed(capsys) -> None:
+    assert main(["score", "--list"]) == 0
+    assert "kernel_information" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["score", "eval"])
+def test_help_of_a_command(command, capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert "--data" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"not a checkpoint at all"])
+def test_damaged_checkpoint_is_one_line(content, capsys, tmp_path) -> None:
+    path = tmp_path / "cut.ckpt"
+    path.write_bytes(content)
+    assert main(["score", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"radial: error: {path}: ")
+    assert captured.err.count("\n") == 1
+
+
+def test_probe_without_labels_or_with_one_class(capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("RADIAL_DATA", str(tmp_path / "cache"))
+    images, random = tmp_path / "images", np.random.default_rng(0)
+    (images / "only").mkdir(parents=True)
+    for i in range(40):
+        pixels = random.integers(0, 255, (16, 16, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(images / "only" / f"{i}.png")
+    for data, message in ((images, "1 class"), (images / "only", "no labels")):
+        assert main(["eval", "resnet9-w0.0625@none", "--data", f"folder:{data}"]) == 2
+        assert message in capsys.readouterr().err

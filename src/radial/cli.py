@@ -5,18 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from radial import __version__
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+LISTS = ("--loggers", "--monitor", "--scores", "--protocol")  # of names, with commas
+
 USAGE = f"""radial {__version__}: self-supervised learning, measurable without labels
 
 usage: radial COMMAND [options]
 
   train    train a backbone with a method, a head and a dataset
+  score    report card of checkpoints, without labels
+  eval     accuracy of a checkpoint, with labels
   export   write a trained backbone, or its kernels, to a file
 
 `radial COMMAND --help` lists the options of a command.
@@ -50,7 +54,9 @@ def fail(message: str) -> int:
 
 
 def train_command(arguments: list[str]) -> int:
-    parser, arguments = _train_parser(), _spelled(arguments)
+    from radial.training.config import RunConfig
+
+    parser, arguments = _train_parser(), _spelled(arguments, RunConfig)
     options = _parse(parser, arguments)
     if options.preset is not None:
         from radial.training.config import preset
@@ -105,6 +111,73 @@ def _train_parser() -> ArgumentParser:
     return parser
 
 
+def score_command(arguments: list[str]) -> int:
+    from jsonargparse import ArgumentParser
+
+    from radial.scoring.settings import Settings
+
+    parser = ArgumentParser(
+        prog="radial score",
+        description="Report card of checkpoints, without labels. Without --data: what the kernels "
+        "of an RBFN head alone can tell.",
+        exit_on_error=False,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "targets",
+        nargs="*",
+        help="run directory, checkpoint file, torchvision:NAME or timm:NAME (NAME@none: random)",
+    )
+    parser.add_argument("--by", help="score that targets are ranked by, such as rankme@backbone")
+    parser.add_argument(
+        "--json", metavar="FILE", help="write the cards as JSON; - for the terminal"
+    )
+    parser.add_argument("--html", metavar="FILE", help="write one self-contained page")
+    parser.add_argument("--list", action="store_true", help="list the scores and leave")
+    parser.add_class_arguments(Settings)
+    settings = _parse(parser, _spelled(arguments, Settings)).as_dict()
+    targets, by, listing = (settings.pop(name) for name in ("targets", "by", "list"))
+    files = {name: settings.pop(name) for name in ("json", "html")}
+    if listing:
+        from radial.scoring.results import print_registry
+
+        print_registry()
+        return 0
+    if not targets:
+        raise ValueError("nothing to score: give run directories, checkpoints or model names")
+    if settings["scores"] is not None:
+        settings["scores"] = tuple(settings["scores"])
+    from radial.scoring.command import score_targets
+
+    return score_targets(targets, Settings(**settings), by=by, **files)
+
+
+def eval_command(arguments: list[str]) -> int:
+    from jsonargparse import ArgumentParser
+
+    from radial.scoring.settings import EvalSettings
+
+    parser = ArgumentParser(
+        prog="radial eval",
+        description="Logistic regression and nearest neighbours on frozen features.",
+        exit_on_error=False,
+        allow_abbrev=False,
+    )
+    parser.add_argument("targets", nargs="+", help="as for radial score")
+    parser.add_argument(
+        "--json", metavar="FILE", help="write the results as JSON; - for the terminal"
+    )
+    parser.add_class_arguments(EvalSettings)
+    settings = _parse(parser, _spelled(arguments, EvalSettings)).as_dict()
+    if not _given("data", arguments):
+        raise ValueError("--data is needed: labelled images to evaluate on, as for radial train")
+    targets, file = settings.pop("targets"), settings.pop("json")
+    settings["protocol"] = tuple(settings["protocol"])
+    from radial.scoring.command import evaluate_targets
+
+    return evaluate_targets(targets, EvalSettings(**settings), json=file)
+
+
 def export_command(arguments: list[str]) -> int:
     from jsonargparse import ArgumentParser
 
@@ -133,19 +206,21 @@ def _parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
         raise ValueError(str(error)) from error
 
 
-def _spelled(arguments: list[str]) -> list[str]:
-    """``--save-every`` as ``--save_every``, ``--knn`` by itself as ``--knn true``; lists plain."""
-    from radial.training.config import RunConfig
-
-    switches = {field.name for field in fields(RunConfig) if "bool" in str(field.type)}
+def _spelled(arguments: list[str], options: type[Any]) -> list[str]:
+    """``--save-every`` as ``--save_every``, ``--knn`` as ``--knn true``, ``--no-knn`` as
+    ``--knn=false``, and lists without brackets.
+    """
+    switches = {field.name for field in fields(options) if "bool" in str(field.type)}
     spelled: list[str] = []
     for argument, following in zip(arguments, [*arguments[1:], "--"]):
         name, equals, value = argument.partition("=")
         if name.startswith("--"):
             name = "--" + name[2:].replace("-", "_")
-        if spelled and spelled[-1] == "--loggers" and not argument.startswith("["):
+        if name.startswith("--no_") and name[5:] in switches and not equals:
+            name, equals, value = f"--{name[5:]}", "=", "false"
+        if spelled and spelled[-1] in LISTS and not argument.startswith("["):
             argument = f"[{argument}]"  # tensorboard,wandb
-        if name == "--loggers" and equals and not value.startswith("["):
+        if name in LISTS and equals and not value.startswith("["):
             value = f"[{value}]"
         spelled.append(name + equals + value if name.startswith("--") else argument)
         if name[2:] in switches and not equals and following.startswith("--"):
@@ -157,7 +232,12 @@ def _given(name: str, arguments: list[str]) -> bool:
     return any(a == f"--{name}" or a.startswith(f"--{name}=") for a in arguments)
 
 
-COMMANDS: dict[str, Callable[[list[str]], int]] = {"train": train_command, "export": export_command}
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "train": train_command,
+    "score": score_command,
+    "eval": eval_command,
+    "export": export_command,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -128,6 +128,9 @@ class RunConfig:
         threads: of torch on the CPU; by default torch's choice.
         save_every: keep a checkpoint every so many epochs; 0 keeps the last only.
         knn: nearest-neighbour accuracy on the validation images after each epoch (uses labels).
+        monitor: label-free scores of held-out images, such as rankme, lidar@backbone, sns_width.
+        monitor_every: how many epochs or steps lie between two looks of the monitor.
+        monitor_unit: epoch or step.
         loggers: any of tensorboard, mlflow, wandb, beside metrics.csv.
         on_collapse: warn, or stop when a head is dead or embeddings have collapsed.
     """
@@ -176,6 +179,9 @@ class RunConfig:
     threads: int | None = None
     save_every: int = 0
     knn: bool = False
+    monitor: tuple[str, ...] = ()
+    monitor_every: int = 1
+    monitor_unit: Literal["epoch", "step"] = "epoch"
     loggers: tuple[str, ...] = ()
     on_collapse: Literal["warn", "stop"] = "warn"
 
@@ -187,8 +193,10 @@ class RunConfig:
         check_choice("optimizer", self.optimizer, (None, "sgd", "lars", "adamw"))
         check_choice("precision", self.precision, ("32", "bf16", "16"))
         check_choice("on_collapse", self.on_collapse, ("warn", "stop"))
-        if isinstance(self.loggers, str):
-            raise ValueError(f"loggers must be a tuple of names, not {self.loggers!r}")
+        check_choice("monitor_unit", self.monitor_unit, ("epoch", "step"))
+        for name in ("loggers", "monitor"):
+            if isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be a tuple of names, not {getattr(self, name)!r}")
         for name in self.loggers:
             check_choice("logger", name, LOGGERS)
         for name, least in _SIZES.items():
@@ -220,7 +228,7 @@ class RunConfig:
         return self.base_lr * self.batch_size / 256
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"loggers": list(self.loggers)}
+        return asdict(self) | {"loggers": list(self.loggers), "monitor": list(self.monitor)}
 
     def with_defaults(self, defaults: Settings) -> RunConfig:
         """What is None taken from ``defaults``."""
@@ -231,6 +239,7 @@ _SIZES = {
     "image_size": 16, "max_bad_images": 0, "workers": 0, "hidden_dim": 1, "output_dim": 1,
     "num_layers": 2, "num_kernels": 1, "queue_size": 0, "prototypes": 2, "epochs": 1,
     "batch_size": 2, "seed": 0, "devices": 1, "num_nodes": 1, "threads": 1, "save_every": 0,
+    "monitor_every": 1,
 }  # fmt: skip
 _NUMBERS = {
     "color_strength": (0.0, 2.0), "min_scale": (1e-3, 1.0), "temperature": (1e-4, 1e4),
@@ -256,7 +265,8 @@ def from_dict(settings: Mapping[str, Any]) -> RunConfig:
         raise ValueError(
             f"unknown settings {', '.join(unknown)}; known: {', '.join(sorted(known))}"
         )
-    return RunConfig(**{**settings, "loggers": tuple(settings.get("loggers") or ())})
+    lists = {name: tuple(settings.get(name) or ()) for name in ("loggers", "monitor")}
+    return RunConfig(**{**settings, **lists})
 
 
 def preset(name: str, method: str) -> Settings:

@@ -21,7 +21,8 @@ from radial.training.checkpoint import LAST, STOPPED, first_line
 from radial.training.config import RunConfig, from_dict
 
 CONFIG, RESULT = "config.yaml", "result.json"
-ENVIRONMENT, METRICS = "environment.json", "metrics.csv"
+ENVIRONMENT, METRICS, MONITOR = "environment.json", "metrics.csv", "monitor.csv"
+EVALUATION, SCORES = "eval.json", "scores.json"
 PACKAGES = ("torch", "torchvision", "lightly", "pytorch-lightning", "numpy", "scikit-learn")
 
 
@@ -79,7 +80,7 @@ def check_free(directory: Path, overwrite: bool) -> None:
 
 def remove_run(directory: Path) -> None:
     """Remove what a run writes, and nothing else."""
-    for name in (RESULT, LAST, STOPPED, METRICS, CONFIG, ENVIRONMENT):
+    for name in (RESULT, EVALUATION, SCORES, LAST, STOPPED, METRICS, MONITOR, CONFIG, ENVIRONMENT):
         (directory / name).unlink(missing_ok=True)
     for name in ("checkpoints", "tensorboard", "wandb"):
         shutil.rmtree(directory / name, ignore_errors=True)

@@ -21,14 +21,20 @@ from rich.console import Console
 
 import radial
 from radial.files import write_atomically
+from radial.kernels import load_kernels
+from radial.layer import deepest_rbf_layer
+from radial.metrics.registry import kernel_scores
 from radial.training.building import Parts, build
-from radial.training.checkpoint import LAST, AtomicIO, Checkpoints, first_line, read_checkpoint
+from radial.training.checkpoint import LAST, first_line, read_checkpoint
 from radial.training.config import RunConfig, from_dict
 from radial.training.directory import (
     CONFIG,
     ENVIRONMENT,
+    EVALUATION,
     METRICS,
+    MONITOR,
     RESULT,
+    SCORES,
     RunResult,
     check_free,
     environment,
@@ -40,12 +46,14 @@ from radial.training.directory import (
 from radial.training.guards import Guard
 from radial.training.loggers import build_loggers
 from radial.training.module import Run
+from radial.training.monitor import Monitor, check_monitor
 from radial.training.progress import Bar, Metrics, OnlineKNN
+from radial.training.saving import AtomicIO, Checkpoints
 
 PRECISION: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 CHANGEABLE = (
     "epochs", "accelerator", "devices", "num_nodes", "threads", "workers", "save_every", "knn",
-    "loggers", "on_collapse",
+    "loggers", "on_collapse", "monitor", "monitor_every", "monitor_unit",
 )  # fmt: skip
 
 
@@ -112,6 +120,7 @@ def _run(
     config = replace(config, data=absolute(config.data), data_root=root)
     stem = checkpoint["radial"]["stem"] if checkpoint else None
     parts = build(config, stem=stem, device=device_of(config))
+    check_monitor(parts.config, parts.data)
     config, world = parts.config, parts.config.devices * parts.config.num_nodes
     facts = dict(checkpoint["radial"]) if checkpoint else facts_of(parts)
     facts.pop("config", None)  # the checkpoint's; the module has its own
@@ -127,12 +136,21 @@ def _run(
         stop=config.on_collapse == "stop",
         tell=tell,
     )
+    monitor = Monitor(
+        directory / MONITOR,
+        config.monitor,
+        every=config.monitor_every,
+        unit=config.monitor_unit,
+        tell=tell,
+    )
     if checkpoint:
         metrics.read(int(checkpoint["epoch"]) + 1)
+        monitor.read(int(checkpoint["global_step"]))
     with quiet():
         callbacks = [
             guard,
             *([OnlineKNN()] if config.knn else []),
+            *([monitor] if config.monitor else []),
             metrics,
             Bar(console, config.epochs),
             Checkpoints(directory, config.save_every),
@@ -141,7 +159,8 @@ def _run(
         if leader:  # all that could be wrong has been looked at
             if clear:
                 remove_run(directory)
-            (directory / RESULT).unlink(missing_ok=True)
+            for name in (RESULT, EVALUATION, SCORES):  # of an earlier state
+                (directory / name).unlink(missing_ok=True)
             write_atomically(directory / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))
             write_atomically(directory / ENVIRONMENT, json.dumps(environment(config), indent=2))
         introduce(parts, world, tell, checkpoint)
@@ -224,7 +243,16 @@ def facts_of(parts: Parts) -> dict[str, Any]:
         "std": parts.data.std.tolist(),
         "head_status": parts.health.status,
         "head_health": parts.health.verdict,
+        "kernels_at_start": at_start(parts),
     }
+
+
+def at_start(parts: Parts) -> dict[str, float]:
+    """Scores of the kernels before the first step: what they are worth is what they moved."""
+    layer = deepest_rbf_layer(parts.method.projection_head)
+    if layer is None or layer.num_kernels < 2:
+        return {}
+    return kernel_scores(load_kernels(layer.state_dict())[-1])
 
 
 def batch_norm(config: RunConfig) -> str:

@@ -1,0 +1,1 @@
+"""Report cards: what labels, kernels and features say of a checkpoint."""

@@ -1,0 +1,135 @@
+"""A report card: everything that is known about one target, as data.
+
+Legend: K kernels, M images on the map.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor
+
+from radial.metrics.registry import parse
+from radial.metrics.scores import Score, compare, quality
+
+PACKAGES = ("radial-ssl", "torch", "torchvision", "scikit-learn")
+HEADLINES = ("lidar@projector", "lidar@backbone", "sns_width@kernels")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Atlas:
+    """The images nearest to each kernel, in ε‖x−c‖; the kernels that take most images first."""
+
+    kernels: tuple[int, ...]
+    shares: tuple[float, ...]  # of the images whose nearest kernel it is
+    images: Tensor  # (kernels shown, images a kernel, 3, S, S) uint8
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Figures:
+    """What the page draws; absent where the target has no projector or no kernels."""
+
+    spectra: dict[str, tuple[float, ...]]  # layer → eigenvalues / largest, centred, descending
+    kernel_distances: tuple[float, ...] = ()  # ‖c_i − c_j‖ of pairs i < j, a sample
+    image_distances: tuple[float, ...] = ()  # ‖x − c_k‖ of images and kernels, a sample
+    widths: tuple[float, ...] = ()  # σ_k = 1/(√2 ε_k)
+    kernel_map: tuple[tuple[float, float], ...] = ()  # kernels in the plane of the features' PCA
+    feature_map: tuple[tuple[float, float], ...] = ()  # M images likewise
+    nearest: tuple[int, ...] = ()  # of each of the M images, the nearest kernel
+    map_variance: float = 0.0  # share of the variance that the plane shows
+    atlas: Atlas | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Card:
+    target: str  # as the user named it
+    kind: str  # run, checkpoint or model
+    backbone: str
+    method: str | None
+    head: str | None
+    status: str  # ok, dead head, collapsed, untrained, broken or "not measured"
+    reason: str  # one line; empty where status is ok
+    scores: tuple[Score, ...]
+    warnings: tuple[str, ...] = ()
+    data: dict[str, Any] = field(default_factory=dict)  # what it was computed on
+    versions: dict[str, str] = field(default_factory=dict)
+    figures: Figures | None = None  # not part of the JSON
+
+    def score(self, key: str) -> Score | None:
+        return next((score for score in self.scores if score.key == key), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: primitives only, null for what is not finite."""
+        facts = {
+            name: getattr(self, name)
+            for name in ("target", "kind", "backbone", "method", "head", "status", "reason")
+        }
+        scores = [{k: _plain(v) for k, v in asdict(score).items()} for score in self.scores]
+        rest = {"warnings": list(self.warnings), "data": self.data, "versions": self.versions}
+        return facts | {"scores": scores} | rest
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in PACKAGES}
+
+
+def headline(cards: Sequence[Card], by: str | None = None) -> str | None:
+    """The key of the score that targets are ranked by: ``by``, or the first that all have."""
+    if by is not None:
+        name, layer = parse(by)
+        key = f"{name}@{layer}"
+        if any(card.score(key) is None for card in cards):
+            raise ValueError(f"not every target has {key}: choose another --by")
+        return key
+    shared = (key for key in HEADLINES if all(card.score(key) is not None for card in cards))
+    return next(shared, None)
+
+
+def ranking(cards: Sequence[Card], by: str | None = None) -> tuple[list[Card], list[str]]:
+    """The cards, best first, and what may be said of their order, one sentence each.
+
+    Targets that are dead, collapsed or broken come last, whatever their score.
+    """
+    key = headline(cards, by)
+    if key is None or len(cards) < 2:
+        return list(cards), []
+
+    def place(card: Card) -> tuple[bool, float]:
+        score = card.score(key)
+        assert score is not None
+        sound = card.status in ("ok", "untrained", "not measured") and math.isfinite(score.value)
+        return (not sound, -quality(score.better, score.value) if sound else 0.0)
+
+    order = sorted(cards, key=place)
+    over = "kernels" if key.endswith("@kernels") else "images"
+    sentences = [f"ranked by {key}; intervals are over {over}, not over training seeds"]
+    sound = [card for card in order if not place(card)[0]]
+    for first, second in pairwise(sound):
+        sentences.append(_sentence(first, second, key))
+    sentences += [f"{card.target} is not ranked: {card.status}" for card in order if place(card)[0]]
+    return order, sentences
+
+
+def _sentence(first: Card, second: Card, key: str) -> str:
+    a, b = first.score(key), second.score(key)
+    assert a is not None
+    assert b is not None
+    found = compare(a, b)
+    names = f"{first.target} and {second.target}"
+    if found.low is None or found.high is None:
+        return f"{names}: no interval, so their order is not settled"
+    span = f"{found.difference:.3g} ({found.low:.3g} to {found.high:.3g})"
+    if not found.decided:
+        return f"{names} are within noise: {span}"
+    return f"{first.target} is ahead of {second.target} by {span}"

@@ -1,0 +1,127 @@
+"""What labels say of a target: `radial eval`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from radial.data import Data, load_data
+from radial.evaluation.cache import default_cache
+from radial.evaluation.features import extract_layers
+from radial.evaluation.knn import knn
+from radial.evaluation.probe import probe
+from radial.scoring.card import versions
+from radial.scoring.settings import EvalSettings
+from radial.scoring.targets import Network, Target, build, find
+
+Progress = Callable[[str, int, int], None]
+PARTS = ("train", "val", "test")
+
+
+def evaluate(
+    name: str, settings: EvalSettings, *, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Probe and nearest neighbours on frozen backbone features; plain values, as in eval.json."""
+    target = find(name)
+    data = load_data(
+        settings.data,
+        root=settings.data_root,
+        image_size=settings.image_size or target.image_size,
+        split=settings.split,
+    )
+    data.require_labels()
+    network = build(target, image_size=data.image_size, backbone=settings.backbone)
+    parts: list[Tensor] = []
+    for part in PARTS:
+        parts += _features(target, network, data, part, settings, progress)
+    neighbours = knn(
+        *parts[:2], *parts[4:], k=settings.k, temperature=settings.temperature
+    )  # of train, on test
+    options: dict[str, Any] = {"classes": data.classes or None, "seed": settings.seed}
+    return {
+        "target": name,
+        "kind": target.kind,
+        "backbone": network.name,
+        "method": target.method,
+        "head": target.head,
+        "data": {
+            "data": data.name,
+            "split": data.split,
+            "image_size": data.image_size,
+            **{f"{part}_images": len(getattr(data, part)) for part in PARTS},
+        },
+        "probes": {
+            protocol: probe(*parts, protocol=protocol, **options).to_dict()
+            for protocol in settings.protocol
+        },
+        "knn": asdict(neighbours),
+        "warnings": list(network.notes),
+        "versions": versions(),
+    }
+
+
+def _features(
+    target: Target,
+    network: Network,
+    data: Data,
+    part: str,
+    settings: EvalSettings,
+    progress: Progress | None,
+) -> tuple[Tensor, Tensor]:
+    images = getattr(data, part)
+    mean, std = network.statistics or (data.mean, data.std)
+    what = f"{target.name}: {part}"
+    layers = extract_layers(
+        network.backbone,
+        None,
+        images,
+        mean=mean,
+        std=std,
+        image_size=data.image_size,
+        batch=settings.batch,
+        cache=default_cache() if settings.cache else None,
+        progress=progress and (lambda done, total: progress(what, done, total)),
+    )
+    return layers.backbone, images.labels
+
+
+def print_evaluations(results: Sequence[dict[str, Any]], console: Console) -> None:
+    """One row for each target and protocol; the protocol and its samples stand beside it."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("target", "protocol", "train/val/test"):
+        table.add_column(column, overflow="fold")
+    for column in ("accuracy", "95 %", "top-5", "F1", "precision", "recall", "seconds"):
+        table.add_column(column, justify="right")
+    for result in results:
+        for protocol, found in result["probes"].items():
+            sizes = "/".join(f"{found[f'{part}_samples']:,}" for part in PARTS)
+            scores = [found[name] for name in ("f1", "precision", "recall")]
+            table.add_row(
+                result["target"],
+                protocol,
+                sizes,
+                f"{found['accuracy']:.1%}",
+                f"{found['low']:.1%}–{found['high']:.1%}",
+                "–" if found["top5"] is None else f"{found['top5']:.1%}",
+                *(f"{value:.3f}" for value in scores),
+                f"{found['seconds']:.1f}",
+            )
+        near = result["knn"]
+        sizes = f"{result['data']['train_images']:,}/–/{result['data']['test_images']:,}"
+        settings = f"kNN, k {near['k']}, T {near['temperature']:g}"
+        blank = [""] * 4
+        table.add_row(result["target"], settings, sizes, f"{near['accuracy']:.1%}", "", *blank)
+    console.print(table, markup=False)
+    for result in results:
+        for note in result["warnings"]:
+            console.print(f"{result['target']}: {note}", markup=False, highlight=False)
+        for protocol, found in result["probes"].items():
+            if not found["converged"] and protocol == "exact":
+                console.print(f"{result['target']}: the exact probe has not converged")
+    for text in {p: f["assumptions"] for r in results for p, f in r["probes"].items()}.items():
+        console.print(f"{text[0]}: {text[1]}", style="bright_black", highlight=False, markup=False)

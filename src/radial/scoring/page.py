@@ -1,0 +1,146 @@
+"""Report cards as one HTML page that needs no network: table, spectra, kernels and their images.
+
+What the page says stands in templates/page.html, which escapes all that it is given; here stands
+what is compared, in plots.py what is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from radial.metrics.registry import SCORES
+from radial.metrics.scores import Score
+from radial.scoring.card import Card
+from radial.scoring.plots import MAP_POINTS, colour, kernel_view, number, spectra_plot
+
+LAYERS = {"kernels": "Kernels", "backbone": "Backbone", "projector": "Projector"}
+ARROWS = {
+    "higher": ("↑", "higher is better"),
+    "lower": ("↓", "lower is better"),
+    "near 1": ("≈1", "nearer to 1 is better"),
+    "none": ("·", "describes, does not rank"),
+}
+
+
+def page(cards: Sequence[Card], ranking: Sequence[str] = ()) -> str:
+    """One self-contained HTML page; ``ranking`` holds sentences, shown as they are.
+
+    A value is bold where it is the best of its row, its target is ok, it carries no warning,
+    and its interval overlaps no other's.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    if not cards:
+        raise ValueError("a page needs at least one card")
+    templates = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters["number"] = number
+    rows = _table(cards)
+    warnings = [score.warning for row in rows for score in row.given if score.warning]
+    limit = min(MAP_POINTS, 3 * MAP_POINTS // len(cards))
+    return templates.get_template("page.html").render(
+        cards=cards,
+        ranking=ranking,
+        colours=[colour(i) for i in range(len(cards))],
+        layers=dict.fromkeys([*LAYERS, *(row.layer for row in rows)]),
+        titles=LAYERS,
+        rows=rows,
+        arrows=ARROWS,
+        notes=list(dict.fromkeys(warnings)),
+        registry=SCORES,
+        spectra=spectra_plot(cards) if any(card.figures for card in cards) else None,
+        kernels=[kernel_view(card.figures, i, limit) for i, card in enumerate(cards)],
+        facts={
+            "Data": _facts([card.data for card in cards]),
+            "Versions": _facts([card.versions for card in cards]),
+        },
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One score of one layer: a cell a target, None where the target has no such score."""
+
+    layer: str
+    name: str
+    scores: tuple[Score | None, ...]
+    best: Score | None
+    low: float  # of all intervals
+    high: float
+
+    @property
+    def given(self) -> list[Score]:
+        return [score for score in self.scores if score is not None]
+
+    @property
+    def alike(self) -> bool:
+        """Whether all targets have the same N and settings."""
+        return len({(score.samples, score.settings) for score in self.given}) == 1
+
+    def percent(self, value: float) -> float:
+        """Where a value lies between the lowest and highest end of the row's intervals."""
+        return round(100.0 * (value - self.low) / ((self.high - self.low) or 1.0), 1)
+
+
+def _table(cards: Sequence[Card]) -> list[Row]:
+    found = [{(score.layer, score.name): score for score in card.scores} for card in cards]
+    rows = []
+    keys = dict.fromkeys(key for scores in found for key in scores)
+    for layer, name in sorted(keys, key=lambda key: [*LAYERS, key[0]].index(key[0])):
+        scores = tuple(column.get((layer, name)) for column in found)
+        pairs = [(s, card) for s, card in zip(scores, cards) if s and math.isfinite(s.value)]
+        ends = [x for s, _ in pairs for x in (s.low, s.value, s.high) if x is not None]
+        ends = [x for x in ends if math.isfinite(x)] or [0.0]
+        best = _best(pairs)
+        low, high = min(ends), max(ends)
+        rows.append(Row(layer=layer, name=name, scores=scores, best=best, low=low, high=high))
+    return rows
+
+
+def _best(pairs: list[tuple[Score, Card]]) -> Score | None:
+    """The score that is better than all others beyond their intervals, if there is one."""
+    if len(pairs) < 2 or pairs[0][0].better not in ("higher", "lower", "near 1"):
+        return None
+    best, card = min(pairs, key=lambda pair: _cost(pair[0])[1])
+    if card.status != "ok" or best.warning:
+        return None
+    others = [_cost(score)[0] for score, _ in pairs if score is not best]
+    return best if _cost(best)[2] < min(others) else None
+
+
+def _cost(score: Score) -> tuple[float, float, float]:
+    """(least, middle, most) of what should be small; without an interval, least is −∞, most ∞."""
+    low = -math.inf if score.low is None else score.low
+    high = math.inf if score.high is None else score.high
+    if score.better == "higher":
+        return -high, -score.value, -low
+    if score.better == "lower":
+        return low, score.value, high
+    return max(low - 1, 1 - high, 0.0), abs(score.value - 1), max(1 - low, high - 1)
+
+
+def _facts(columns: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    """(name, a value a target) or, where all targets agree, (name, one value)."""
+    if all(column == columns[0] for column in columns):
+        columns = columns[:1]
+    keys = dict.fromkeys(key for column in columns for key in column)
+    return [(key.replace("_", " "), [_plain(c.get(key)) for c in columns]) for key in keys]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_plain(entry)}" for key, entry in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value))
+    if value is None or isinstance(value, bool):
+        return {True: "yes", False: "no", None: "–"}[value]
+    return f"{value:,}" if isinstance(value, int) else str(value)

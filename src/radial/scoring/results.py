@@ -1,0 +1,134 @@
+"""Cards and evaluations as files and as tables on a terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+from radial.files import write_atomically
+from radial.metrics.registry import LAYERS, SCORES
+from radial.metrics.scores import Score
+from radial.scoring.card import Card
+
+ARROWS = {"higher": "↑", "lower": "↓", "near 1": "≈1"}
+READ_FROM = {
+    "kernels": "kernels alone",
+    "nearest": "kernels and views",
+    "activations": "kernels and views",
+    "features": "backbone, projector",
+    "views": "views of both",
+}
+COLOURS = {"ok": "green", "untrained": "yellow", "not measured": "bright_black"}
+
+
+def write_json(path: Path | str, values: Any) -> None:
+    write_atomically(path, json.dumps(values, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def figure(value: float) -> str:
+    """Four significant digits, without an exponent where one is not needed."""
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+
+
+def cell(score: Score | None) -> str:
+    """42.1 ± 0.3 *, the star for a warning."""
+    if score is None:
+        return ""
+    text = figure(score.value)
+    if score.low is not None and score.high is not None:
+        text += f" ± {(score.high - score.low) / 2:.2g}"
+    return text + (" *" if score.warning else "")
+
+
+def print_cards(cards: Sequence[Card], sentences: Sequence[str], console: Console) -> None:
+    """Verdicts, one table with a column a target, warnings, and what the order is worth.
+
+    Below the width that the table needs, lines are left to the terminal to wrap.
+    """
+    roomy = console.options.update(max_width=10_000)
+    needed = Measurement.get(console, roomy, _table(cards)).maximum
+    console = Console(file=console.file, width=max(console.width, needed))
+
+    def say(line: str, **options: Any) -> None:
+        console.print(line, highlight=False, soft_wrap=True, **options)
+
+    for card in cards:
+        colour = COLOURS.get(card.status, "red")
+        made = ", ".join(
+            filter(None, [card.backbone, card.method, card.head and f"{card.head} head"])
+        )
+        say(f"{card.target} ({made}): ", end="", markup=False)
+        say(f"[{colour}]{card.status}[/{colour}]", end="")
+        say(f": {card.reason}" if card.reason else "", markup=False)
+    console.print(_table(cards), markup=False)
+    for line in footnotes(cards):
+        say(line, markup=False)
+    for line in sentences:
+        say(line, markup=False)
+
+
+def _table(cards: Sequence[Card]) -> Table:
+    """Scores below their layer, one column a target, and how many images or kernels it was."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("score", no_wrap=True)
+    table.add_column("")
+    for name in (*short([card.target for card in cards]), "n"):
+        table.add_column(name, justify="right", no_wrap=True)
+    keys = dict.fromkeys((s.layer, s.name) for card in cards for s in card.scores)
+    for layer in (layer for layer in LAYERS if layer in {layer for layer, _ in keys}):
+        table.add_row(layer, style="bold")
+        for name in (name for at, name in keys if at == layer):
+            found = [card.score(f"{name}@{layer}") for card in cards]
+            given = [score for score in found if score is not None]
+            counts = "/".join(dict.fromkeys(str(score.samples) for score in given))
+            table.add_row(f"  {name}", ARROWS[given[0].better], *map(cell, found), counts)
+    return table
+
+
+def short(names: Sequence[str]) -> list[str]:
+    """The last parts of paths, as many as tell them apart.
+
+    >>> short(["runs/a/last.ckpt", "runs/b/last.ckpt", "timm:vit"])
+    ['a/last.ckpt', 'b/last.ckpt', 'timm:vit']
+    """
+    parts = [name.rstrip("/").split("/") for name in names]
+    for count in range(1, max(map(len, parts)) + 1):
+        ends = ["/".join(part[-count:]) for part in parts]
+        if len(set(ends)) == len(set(names)):
+            return ends
+    return list(names)
+
+
+def footnotes(cards: Sequence[Card]) -> list[str]:
+    """Each warning once, with the scores it is about; a layer, where it is about all of them."""
+    about: dict[str, dict[str, None]] = {}
+    for card in cards:
+        for layer in LAYERS:
+            scores = [score for score in card.scores if score.layer == layer]
+            for score in scores:
+                if score.warning:
+                    shared = all(other.warning.endswith(score.warning) for other in scores)
+                    subject = f"all of {card.target}'s {layer}" if shared else score.key
+                    about.setdefault(score.warning, {})[subject] = None
+    notes = [f"* {', '.join(keys)}: {warning}" for warning, keys in about.items()]
+    return notes + [f"{card.target}: {note}" for card in cards for note in card.warnings]
+
+
+def print_registry(console: Console | None = None) -> None:
+    """What ``radial score --list`` shows."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("score", "", "read from", "what it is"):
+        table.add_column(name, overflow="fold")
+    for info in SCORES.values():
+        about = f"{info.description} ({info.settings}); {info.reference}"
+        table.add_row(info.name, ARROWS[info.better], READ_FROM[info.needs], about)
+    (console or Console()).print(table, markup=False)

@@ -1,0 +1,102 @@
+"""What cards and evaluations are computed on. Light to import: no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from radial.checks import check_choice, check_number, check_size
+from radial.training.config import DEFAULTS, RADIAL_FUNCTIONS
+
+PROTOCOLS = ("exact", "paper")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a card is computed on; the same for every target, so that they compare.
+
+    Args:
+        data: a dataset as for ``radial train``, or None for what the kernels alone can tell.
+        part: train, val or test.
+        images: N, at most.
+        view_images: n, at most, of the same images.
+        views: q of each of the n images.
+        augment: the method whose first view the q views are drawn from.
+        scores: names as in ``radial score --list``, all by default.
+        repeats: half-samples that the intervals are computed from; 0 for none.
+        seed: of the choice of images, the views and the half-samples.
+        image_size: by default what the target was trained at, else the dataset's.
+        split: as for ``radial train``.
+        data_root: where downloaded datasets are kept.
+        backbone: architecture of checkpoints that are not radial's.
+        radial_function: of RBFN heads in such checkpoints.
+        fit_head: fit an RBFN head where a target has no kernels.
+        batch: images at once.
+        cache: keep features on disk.
+    """
+
+    data: str | None = None
+    part: Literal["train", "val", "test"] = "test"
+    images: int = 2048
+    view_images: int = 1024
+    views: int = 4
+    augment: str = "simclr"
+    scores: tuple[str, ...] | None = None
+    repeats: int = 10
+    seed: int = 0
+    image_size: int | None = None
+    split: Literal["auto", "paper", "own"] = "auto"
+    data_root: str | None = None
+    backbone: str | None = None
+    radial_function: str = "gaussian"
+    fit_head: bool = False
+    batch: int = 256
+    cache: bool = True
+
+    def __post_init__(self) -> None:
+        check_choice("part", self.part, ("train", "val", "test"))
+        for name, least in {"images": 16, "view_images": 8, "views": 2, "batch": 1}.items():
+            check_size(name, getattr(self, name), minimum=least)
+        check_size("repeats", self.repeats, minimum=0)
+        check_size("seed", self.seed, minimum=0)
+        check_choice("radial_function", self.radial_function, RADIAL_FUNCTIONS)
+        check_choice("augment", self.augment, DEFAULTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalSettings:
+    """How a target is evaluated with labels.
+
+    Args:
+        data: a labelled dataset as for ``radial train``.
+        protocol: exact, paper, or both as exact,paper.
+        k: neighbours that vote.
+        temperature: of their votes.
+        seed: of the paper protocol's split and the bootstrap.
+        image_size: by default what the target was trained at, else the dataset's.
+        split: as for ``radial train``.
+        data_root: where downloaded datasets are kept.
+        backbone: architecture of checkpoints that are not radial's.
+        batch: images at once.
+        cache: keep features on disk.
+    """
+
+    data: str = "digits"
+    protocol: tuple[str, ...] = ("exact",)
+    k: int = 20
+    temperature: float = 0.1
+    seed: int = 0
+    image_size: int | None = None
+    split: Literal["auto", "paper", "own"] = "auto"
+    data_root: str | None = None
+    backbone: str | None = None
+    batch: int = 256
+    cache: bool = True
+
+    def __post_init__(self) -> None:
+        for name in self.protocol:
+            check_choice("protocol", name, PROTOCOLS)
+        check_size("k", self.k)
+        check_number("temperature", self.temperature, low=1e-6)
+        check_size("seed", self.seed, minimum=0)
+        check_size("batch", self.batch)

@@ -1,0 +1,305 @@
+"""What can be scored: run directories, checkpoint files, and models by name.
+
+A target is read first (kernels and facts, in milliseconds) and built only where images come in.
+A network is loaded whole or not at all: every key must match.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from radial.backbones import TORCHVISION, build_backbone, load_backbone
+from radial.functions import RadialFunction, TensorFunction
+from radial.kernels import Kernels, is_momentum_copy, load_kernels, read_state
+from radial.layer import RBFLayer, deepest_rbf_layer
+from radial.training.checkpoint import LAST, STOPPED, first_line, part
+from radial.training.config import from_dict
+from radial.training.directory import CONFIG, RESULT, read_result
+
+Radial = str | RadialFunction | TensorFunction
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean, std
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Target:
+    """A target as read: enough for what the kernels alone can tell."""
+
+    name: str  # as the user gave it
+    kind: str  # run, checkpoint or model
+    state: Mapping[str, Tensor] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what radial train wrote beside it
+    path: Path | None = None
+    directory: Path | None = None  # of the run, where results are written
+    kernels: Kernels | None = None  # of the projection head's deepest layer
+    verdict: str = ""  # of the training, from result.json
+    reason: str = ""
+
+    @property
+    def method(self) -> str | None:
+        return self.facts["config"]["method"] if self.facts else None
+
+    @property
+    def head(self) -> str | None:
+        return self.facts["config"]["head"] if self.facts else None
+
+    @property
+    def image_size(self) -> int | None:
+        return self.facts.get("image_size")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Network:
+    """A target as built, in eval mode."""
+
+    name: str  # of the backbone
+    backbone: nn.Module
+    projection_head: nn.Module | None
+    statistics: tuple[Tensor, Tensor] | None  # mean and std; None: the data's own
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rbf_layer(self) -> RBFLayer | None:
+        """The deepest of the projection head."""
+        head = self.projection_head
+        return None if head is None else deepest_rbf_layer(head)
+
+
+def find(name: str) -> Target:
+    """Read a target: a run's directory, a checkpoint, or a name that :func:`build` can build."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return _run(name, path)
+    if path.is_file():
+        return _checkpoint(name, path)
+    prefix, colon, rest = name.partition(":")
+    if (colon and prefix in ("torchvision", "timm") and rest) or "@" in name:
+        return Target(name=name, kind="model")
+    raise ValueError(
+        f"no such target {name!r}: neither a run's directory, nor a checkpoint file, nor "
+        "torchvision:NAME or timm:NAME (NAME@none for random weights)"
+    )
+
+
+def _run(name: str, directory: Path) -> Target:
+    if not (directory / CONFIG).is_file():
+        raise ValueError(f"{directory} is not the directory of a run: it has no {CONFIG}")
+    path = next(
+        (directory / file for file in (LAST, STOPPED) if (directory / file).is_file()), None
+    )
+    if path is None:
+        raise ValueError(f"{directory} has no checkpoint yet: neither {LAST} nor {STOPPED}")
+    told = {}
+    if (directory / RESULT).is_file():
+        result = read_result(directory)
+        told = {"verdict": result.verdict, "reason": result.reason}
+    return _checkpoint(name, path, kind="run", directory=directory, **told)
+
+
+def _checkpoint(name: str, path: Path, kind: str = "checkpoint", **known: Any) -> Target:
+    content = read_state(path)
+    facts = content.get("radial")
+    facts = facts if isinstance(facts, Mapping) and "config" in facts else {}
+    if kind == "run" and not facts:
+        raise ValueError(f"{path} is not a checkpoint of radial train")
+    state = content
+    for key in ("model", "state_dict", "model"):  # either may hold the other
+        if isinstance(state.get(key), Mapping):
+            state = state[key]
+    tensors = {k: v for k, v in state.items() if isinstance(k, str) and isinstance(v, Tensor)}
+    if not tensors:
+        raise ValueError(f"{path} holds no tensors by name")
+    kernels = None
+    if any(key.split(".")[-1] == "kernels_centers" for key in tensors):
+        kernels = load_kernels(tensors)[-1]
+    return Target(
+        name=name, kind=kind, path=path, state=tensors, facts=facts, kernels=kernels, **known
+    )
+
+
+def build(
+    target: Target,
+    *,
+    image_size: int,
+    backbone: str | None = None,
+    radial_function: Radial = "gaussian",
+) -> Network:
+    """The network of a target in eval mode, for images of ``image_size``.
+
+    ``backbone`` names the architecture of a checkpoint that is not radial's; without it
+    torchvision's ResNets are tried. Named models and foreign checkpoints get ImageNet's mean
+    and standard deviation, as LightlySSL's transforms have them; random weights the data's own.
+    """
+    if target.kind == "model":
+        return _model(target.name, image_size)
+    if target.facts:
+        return _ours(target)
+    assert target.path is not None
+    if target.path.suffix == ".safetensors" and (found := _exported(target.path)) is not None:
+        return found
+    return _foreign(target, image_size, backbone, radial_function)
+
+
+def _ours(target: Target) -> Network:
+    from radial.training.building import build_heads  # brings Lightning: seconds
+
+    facts, state = target.facts, dict(target.state)
+    config = from_dict(facts["config"])
+    module, info = build_backbone(
+        str(config.backbone), image_size=facts["image_size"], stem=facts["stem"]
+    )
+    head, _ = build_heads(config, info.feature_dim)
+    for name, network in (("backbone", module), ("projection_head", head)):
+        try:
+            network.load_state_dict(part(state, f"method.{name}."), strict=True)
+        except RuntimeError as error:
+            line = " ".join(str(error).split())[:200]
+            raise ValueError(
+                f"{target.path}: its {name} does not fit its config: {line}"
+            ) from error
+    return Network(
+        name=info.name,
+        backbone=module.eval(),
+        projection_head=head.eval(),
+        statistics=(torch.tensor(facts["mean"]), torch.tensor(facts["std"])),
+    )
+
+
+def _model(name: str, image_size: int) -> Network:
+    """``torchvision:resnet50``, ``timm:vit_tiny…``, ``resnet9-w0.25@none``: NAME[@WEIGHTS]."""
+    model, _, weights = name.removeprefix("torchvision:").partition("@")
+    chosen = None if weights.lower() == "none" else weights or "DEFAULT"
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module, info = build_backbone(model, image_size=image_size, weights=chosen)
+    return Network(
+        name=info.name,
+        backbone=module.eval(),
+        projection_head=None,
+        statistics=_statistics(module) if chosen else None,
+    )
+
+
+def _statistics(module: nn.Module) -> tuple[Tensor, Tensor]:
+    """What the weights were trained with: timm's own record, else ImageNet's."""
+    told = getattr(module, "pretrained_cfg", None) or {}
+    mean, std = told.get("mean", IMAGENET[0]), told.get("std", IMAGENET[1])
+    return torch.tensor(mean), torch.tensor(std)
+
+
+def _exported(path: Path) -> Network | None:
+    """A file that ``radial export`` wrote, which says what it is; None for other files."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata() or {}
+    if not {"name", "stem", "image_size"} <= metadata.keys():
+        return None
+    module, metadata = load_backbone(path)
+    known = {"mean", "std"} <= metadata.keys()
+    mean, std = (torch.tensor(json.loads(metadata[key]) if known else 0) for key in ("mean", "std"))
+    return Network(
+        name=metadata["name"],
+        backbone=module.eval(),
+        projection_head=None,
+        statistics=(mean, std) if known else None,
+    )
+
+
+def _foreign(
+    target: Target, image_size: int, backbone: str | None, radial_function: Radial
+) -> Network:
+    names, complaints = (backbone,) if backbone else TORCHVISION, []
+    for name in names:
+        try:
+            module, info = build_backbone(name, image_size=image_size, weights=target.path)
+            break
+        except ValueError as error:
+            complaints.append(str(error))
+    else:
+        if backbone:
+            raise ValueError(complaints[0])
+        found = ", ".join(list(target.state)[:3])
+        raise ValueError(
+            f"{target.path}: no backbone found in it: expected the keys of one of "
+            f"{', '.join(TORCHVISION)}, such as conv1.weight and layer1.0.conv1.weight, under any "
+            f"prefix; found {found}, …; name its architecture by --backbone"
+        )
+    head, notes = rebuild_head(target.state, info.feature_dim, radial_function)
+    return Network(
+        name=info.name,
+        backbone=module.eval(),
+        projection_head=head,
+        statistics=_statistics(module),
+        notes=(*notes, "normalised with ImageNet's mean and std, which the file does not record"),
+    )
+
+
+def rebuild_head(
+    state: Mapping[str, Tensor], features: int, radial_function: Radial = "gaussian"
+) -> tuple[nn.Module | None, tuple[str, ...]]:
+    """A projection head in LightlySSL's layout, ``projection_head.layers.<i>.…``, from its tensors.
+
+    Linear, BatchNorm and RBF layers are known by their tensors, a place without any is a ReLU.
+    What tensors cannot tell, radial function and residual path, is assumed: a head with
+    BatchNorm is taken for radial's (residual), one without for the published.
+    """
+    prefix = _projection_prefix(state)
+    if prefix is None:
+        return None, ("no projection head in LightlySSL's layout: backbone only",)
+    tensors = part(dict(state), prefix)
+    places: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        number, _, rest = name.partition(".")
+        places.setdefault(int(number), {})[rest] = value
+    residual = any("running_mean" in found for found in places.values())
+    stages = [
+        _stage(places.get(place, {}), residual, radial_function) for place in range(max(places) + 1)
+    ]
+    head = nn.Sequential(*stages)
+    try:
+        head.load_state_dict(tensors, strict=True)
+        if bool(head.eval()(torch.zeros(1, features)).isnan().any()):
+            raise ValueError("its output is NaN")
+    except (RuntimeError, ValueError) as error:
+        return None, (f"the projection head was not rebuilt ({first_line(error)}): backbone only",)
+    notes: tuple[str, ...] = ()
+    if any(isinstance(stage, RBFLayer) for stage in stages):
+        path = "with" if residual else "without"
+        notes = (f"head rebuilt from its keys as {radial_function}, {path} residual path",)
+    return head, notes
+
+
+def _projection_prefix(state: Mapping[str, Tensor]) -> str | None:
+    """``model.projection_head.layers.`` where there is one head that is no momentum copy."""
+    found = {m[1] for key in state if (m := re.match(r"(.*\bprojection_head\.layers\.)\d+\.", key))}
+    own = sorted(name for name in found if not is_momentum_copy(name))
+    return own[0] if own else None
+
+
+def _stage(tensors: Mapping[str, Tensor], residual: bool, radial_function: Radial) -> nn.Module:
+    if "kernels_centers" in tensors:
+        kernels, width = tensors["kernels_centers"].shape
+        out = len(tensors["weights"])
+        return RBFLayer(
+            width,
+            kernels,
+            out,
+            radial_function=radial_function,
+            residual=residual and out == width,
+            init="paper",
+        )
+    if "running_mean" in tensors:
+        affine = "weight" in tensors
+        return nn.BatchNorm1d(len(tensors["running_mean"]), affine=affine)
+    if "weight" in tensors and tensors["weight"].dim() == 2:
+        out, width = tensors["weight"].shape
+        return nn.Linear(width, out, bias="bias" in tensors)
+    return nn.ReLU()

@@ -1,0 +1,207 @@
+"""The card of each kind of target: what is computed, what is called dead, what is warned of."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+
+import pytest
+import torch
+
+from radial.backbones import build_backbone
+from radial.data import load_data
+from radial.evaluation.features import extract
+from radial.metrics.registry import SCORES
+from radial.metrics.spectra import rankme
+from radial.scoring.card import ranking
+from radial.scoring.scoring import score
+from radial.scoring.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def cards(runs, folder):
+    """The four runs and an untrained backbone side by side, on the same images."""
+    targets = [*map(str, runs.values()), "resnet9-w0.0625@none"]
+    settings = Settings(
+        data=f"folder:{folder}", part="train", images=64, view_images=32, repeats=4, cache=False
+    )
+    return dict(zip([*runs, "untrained"], score(targets, settings, figures=True)))
+
+
+def test_the_dead_and_the_collapsed_are_called_so(cards) -> None:
+    found = {name: card.status for name, card in cards.items()}
+    assert found == {
+        "live": "ok",
+        "dead": "dead head",
+        "mlp": "ok",
+        "collapsed": "collapsed",
+        "untrained": "untrained",
+    }
+    assert cards["dead"].reason.startswith("εr ≈ ")
+    assert cards["collapsed"].reason.startswith("alive at the start, now dead: εr ≈ ")
+    assert cards["live"].reason == ""
+
+
+def test_full_card_has_every_score(cards) -> None:
+    keys = {score.key for score in cards["live"].scores}
+    assert keys == {f"{name}@{layer}" for name, info in SCORES.items() for layer in info.layers}
+    assert {score.layer for score in cards["untrained"].scores} == {"backbone"}
+    assert {score.layer for score in cards["mlp"].scores} == {"backbone", "projector"}
+    for one in cards["live"].scores:
+        assert math.isfinite(one.value), one.key
+        assert one.low is None or one.low <= one.value <= one.high
+
+
+def test_values_are_those_of_the_functions(cards, folder) -> None:
+    backbone = build_untrained()
+    data = load_data(f"folder:{folder}")
+    order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(0))
+    features = extract(backbone.eval(), data.train.subset(order[:64]), data)
+    found = cards["untrained"].score("rankme@backbone")
+    assert found.value == pytest.approx(rankme(features), rel=1e-5)
+    assert found.samples == 64
+
+
+def build_untrained() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return build_backbone("resnet9-w0.0625", image_size=16)[0]
+
+
+def test_warnings_where_a_score_does_not_apply(cards) -> None:
+    assert "the head is dead" in cards["dead"].score("sns_paper@kernels").warning
+    across = "compares runs of one method only, not byol with moco with simclr"
+    assert across in cards["mlp"].score("rankme@projector").warning
+    assert "is bounded by 32" in cards["dead"].score("lidar@backbone").warning  # n ≤ D
+    assert cards["live"].score("uniformity@projector").warning == ""
+
+
+def test_kernels_of_a_run_know_where_they_started(cards) -> None:
+    found = cards["live"].score("sns_width@kernels")
+    assert found.start is not None
+    assert found.start != found.value
+
+
+def test_same_twice(runs, folder, cards) -> None:
+    settings = Settings(data=f"folder:{folder}", part="train", images=64, view_images=32, repeats=4)
+    for _ in ("computed", "from the cache"):
+        (again,) = score([str(runs["live"])], settings)
+        values = {s.key: s.value for s in cards["live"].scores if s.name != "rankme"}
+        for one in again.scores:
+            if one.name != "rankme":
+                assert one.value == pytest.approx(values[one.key], rel=1e-9)
+
+
+def test_json_is_plain(cards) -> None:
+    for card in cards.values():
+        text = json.dumps(card.to_dict(), allow_nan=False)
+        assert json.loads(text)["status"] == card.status
+    whole = cards["live"].to_dict()
+    assert whole["data"]["images"] == 64
+    assert whole["data"]["views"] == 4
+    assert "torch" in whole["versions"]
+    assert "figures" not in whole
+
+
+def test_figures(cards) -> None:
+    figures = cards["live"].figures
+    assert set(figures.spectra) == {"backbone", "projector"}
+    assert figures.spectra["backbone"][0] == 1.0
+    assert len(figures.widths) == len(figures.kernel_map) == 8
+    assert len(figures.feature_map) == len(figures.nearest) == 64
+    assert 0.0 < figures.map_variance <= 1.0
+    atlas = figures.atlas
+    assert atlas.images.shape == (8, 8, 3, 16, 16)
+    assert sum(atlas.shares) == pytest.approx(1.0)
+    assert list(atlas.shares) == sorted(atlas.shares, reverse=True)
+    assert cards["untrained"].figures.atlas is None
+
+
+def test_ranking(cards) -> None:
+    order, sentences = ranking([cards[name] for name in ("dead", "untrained", "live")])
+    assert [card.target for card in order][-1] == cards["dead"].target
+    assert sentences[0].startswith("ranked by lidar@backbone")
+    assert any("ahead of" in s or "within noise" in s for s in sentences)
+    assert any(s.endswith("is not ranked: dead head") for s in sentences)
+    by = ranking([cards["live"], cards["mlp"]], by="rankme@backbone")
+    values = [card.score("rankme@backbone").value for card in by[0]]
+    assert values == sorted(values, reverse=True)
+    with pytest.raises(ValueError, match="not every target has sns_width@kernels"):
+        ranking([cards["live"], cards["mlp"]], by="sns_width")
+
+
+def test_one_and_the_same_twice_is_within_noise(cards) -> None:
+    _, sentences = ranking([cards["live"], cards["live"]])
+    assert "within noise: 0 (0 to 0)" in sentences[1]
+
+
+def test_kernels_alone(runs) -> None:
+    begin = time.perf_counter()
+    live, dead = score([str(runs["live"]), str(runs["dead"])])
+    assert time.perf_counter() - begin < 5  # in fact some 50 ms
+    assert {s.layer for s in live.scores} == {"kernels"}
+    assert live.status == "not measured"
+    assert dead.status == "dead head"
+    assert "before the first step" in dead.reason or "during training" in dead.reason
+    assert live.data == {"layer": "method.projection_head.layers.2", "kernels": 8, "dimensions": 24}
+    with pytest.raises(ValueError, match="has no RBF kernels: without --data"):
+        score([str(runs["mlp"])])
+
+
+def test_published_checkpoint_without_images(tmp_path) -> None:
+    """Only the kernels are there: SNS as published, and the verdict that they cannot reach."""
+    path = tmp_path / "published.ckpt"
+    state = {
+        "projection_head.layers.1.kernels_centers": torch.rand(128, 2048) * 2 - 1,
+        "projection_head.layers.1.log_shapes": torch.randn(128) * 0.1,
+        "projection_head.layers.1.weights": torch.zeros(2048, 128),
+    }
+    torch.save({"state_dict": state}, path)
+    (card,) = score([str(path)])
+    assert card.score("sns_paper@kernels").value == pytest.approx(0.237, abs=4e-3)
+    assert card.status == "dead head"
+    assert card.reason.startswith("ε‖c_i−c_j‖ ≈ 3")
+
+
+def test_kernels_fitted_to_any_backbone(folder) -> None:
+    settings = Settings(
+        data=f"folder:{folder}", part="train", images=64, view_images=64, repeats=0, fit_head=True
+    )
+    (card,) = score(["resnet9-w0.0625@none"], settings, figures=True)
+    assert math.isfinite(card.score("kernel_information@kernels").value)
+    assert any("kernels fitted to frozen features" in line for line in card.warnings)
+    assert card.figures.atlas is not None
+    assert card.score("rankme@projector") is None  # the fitted head is not the model's
+
+
+def test_broken_network_gets_a_card(runs, folder, tmp_path) -> None:
+    checkpoint = torch.load(runs["live"] / "last.ckpt", weights_only=True)
+    checkpoint["state_dict"]["method.backbone.conv1.weight"].fill_(math.nan)
+    torch.save(checkpoint, tmp_path / "nan.ckpt")
+    settings = Settings(data=f"folder:{folder}", part="train", images=32, repeats=0)
+    (card,) = score([str(tmp_path / "nan.ckpt")], settings)
+    assert card.status == "broken"
+    assert "NaN or inf" in card.reason
+    assert {s.layer for s in card.scores} == {"kernels"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"part": "tset"}, "unknown part 'tset'"),
+        ({"images": 3}, "images must be an integer of at least 16"),
+        ({"views": 1}, "views must be an integer of at least 2"),
+        ({"augment": "none"}, "unknown augment 'none'"),
+        ({"radial_function": "gauss"}, "unknown radial_function"),
+    ],
+)
+def test_bad_settings(changes, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        Settings(**changes)
+
+
+def test_unknown_score_and_too_few_images(runs, folder) -> None:
+    with pytest.raises(ValueError, match="unknown score 'rank'"):
+        score([str(runs["live"])], Settings(scores=("rank",)))
+    with pytest.raises(ValueError, match="images in its val part; 16 are needed"):
+        score([str(runs["live"])], Settings(data=f"folder:{folder}", part="val"))
