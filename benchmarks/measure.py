@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -84,5 +85,6 @@ def verdict(goal: str, value: float, *, most: float | None = None, least: float 
     """Print whether the value keeps to its limit, and the factor between the two."""
     holds = value >= least if most is None else value <= most
     factor = least / value if most is None else value / most
-    margin = f"{1 / factor:.3g}x to spare" if holds else f"by a factor of {factor:.3g}"
+    spare = 1 / factor if factor else math.inf
+    margin = f"{spare:.3g}x to spare" if holds else f"by a factor of {factor:.3g}"
     print(f"  {'HOLDS ' if holds else 'MISSED'}  {goal}: {value:.4g}, {margin}")

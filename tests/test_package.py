@@ -12,6 +12,7 @@ import pytest
 
 import radial
 from radial import cli, demo
+from radial.scoring.settings import EvalSettings, Settings
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -54,15 +55,19 @@ def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_readme_has_no_placeholders() -> None:
-    assert re.findall(r"[A-Z]+_(?:RATIO|TABLE)", README) == []
+    assert re.findall(r"[A-Z]+_(?:RATIO|TABLE|OUTPUT)", README) == []
 
 
 def test_readme_commands_parse(capsys) -> None:
     commands = re.findall(r"^\$ radial (.*)$", README, flags=re.MULTILINE)
     assert len(commands) >= 3
     for command in commands:
-        name, *arguments = shlex.split(command)
+        name, *arguments = shlex.split(command, comments=True)
         assert name in cli.COMMANDS
+        if name == "score":
+            cli._parse(cli._score_parser(), cli._spelled(arguments, Settings))
+        if name == "eval":
+            cli._parse(cli._eval_parser(), cli._spelled(arguments, EvalSettings))
         if name == "train":
             with pytest.raises(SystemExit) as stop:
                 cli.main([name, *arguments, "--print_config"])

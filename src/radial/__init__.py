@@ -15,14 +15,18 @@ __all__ = [
     "RBFNProjectionHead",
     "RunConfig",
     "RunResult",
+    "Scores",
     "calibrate",
     "default_head",
     "diagnose",
+    "evaluate",
+    "fit_head",
     "functions",
     "load_kernels",
     "metrics",
     "parameter_groups",
     "resume",
+    "score",
     "sns",
     "train",
 ]
@@ -41,18 +45,26 @@ _HOME = {
     "RunConfig": "radial.training.config",
     "RunResult": "radial.training.directory",
     "train": "radial.training.run",
+    "Scores": "radial.metrics.scores",
+    "evaluate": "radial.scoring.labels",
+    "fit_head": "radial.evaluation.heads",
+    "score": "radial.scoring.scoring",
     "resume": "radial.training.run",
 }
 
 if TYPE_CHECKING:
     from radial import functions, metrics
     from radial.calibration import calibrate
+    from radial.evaluation.heads import fit_head
     from radial.heads import RBFNPredictionHead, RBFNProjectionHead, default_head
     from radial.health import diagnose
     from radial.kernels import Kernels, load_kernels
     from radial.layer import RBFLayer
     from radial.metrics.kernels import sns
+    from radial.metrics.scores import Scores
     from radial.optim import parameter_groups
+    from radial.scoring.labels import evaluate
+    from radial.scoring.scoring import score
     from radial.training.config import RunConfig
     from radial.training.directory import RunResult
     from radial.training.run import resume, train

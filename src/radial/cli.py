@@ -112,6 +112,27 @@ def _train_parser() -> ArgumentParser:
 
 
 def score_command(arguments: list[str]) -> int:
+    from radial.scoring.settings import Settings
+
+    options = _parse(_score_parser(), _spelled(arguments, Settings)).as_dict()
+    targets, by, listing = (options.pop(name) for name in ("targets", "by", "list"))
+    files = {name: options.pop(name) for name in ("json", "html")}
+    if listing:
+        from radial.scoring.results import print_registry
+
+        print_registry()
+        return 0
+    if not targets:
+        raise ValueError("nothing to score: give run directories, checkpoints or model names")
+    if options["scores"] is not None:
+        options["scores"] = tuple(options["scores"])
+    settings = Settings(**options)
+    from radial.scoring.command import score_targets
+
+    return score_targets(targets, settings, by=by, **files)
+
+
+def _score_parser() -> ArgumentParser:
     from jsonargparse import ArgumentParser
 
     from radial.scoring.settings import Settings
@@ -123,36 +144,30 @@ def score_command(arguments: list[str]) -> int:
         exit_on_error=False,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "targets",
-        nargs="*",
-        help="run directory, checkpoint file, torchvision:NAME or timm:NAME (NAME@none: random)",
-    )
+    target = "run directory, checkpoint file, torchvision:NAME or timm:NAME (NAME@none: random)"
+    parser.add_argument("targets", nargs="*", help=target)
     parser.add_argument("--by", help="score that targets are ranked by, such as rankme@backbone")
-    parser.add_argument(
-        "--json", metavar="FILE", help="write the cards as JSON; - for the terminal"
-    )
+    parser.add_argument("--json", metavar="FILE", help="write the cards as JSON; - to print them")
     parser.add_argument("--html", metavar="FILE", help="write one self-contained page")
     parser.add_argument("--list", action="store_true", help="list the scores and leave")
     parser.add_class_arguments(Settings)
-    settings = _parse(parser, _spelled(arguments, Settings)).as_dict()
-    targets, by, listing = (settings.pop(name) for name in ("targets", "by", "list"))
-    files = {name: settings.pop(name) for name in ("json", "html")}
-    if listing:
-        from radial.scoring.results import print_registry
-
-        print_registry()
-        return 0
-    if not targets:
-        raise ValueError("nothing to score: give run directories, checkpoints or model names")
-    if settings["scores"] is not None:
-        settings["scores"] = tuple(settings["scores"])
-    from radial.scoring.command import score_targets
-
-    return score_targets(targets, Settings(**settings), by=by, **files)
+    return parser
 
 
 def eval_command(arguments: list[str]) -> int:
+    from radial.scoring.settings import EvalSettings
+
+    options = _parse(_eval_parser(), _spelled(arguments, EvalSettings)).as_dict()
+    if not _given("data", arguments):
+        raise ValueError("--data is needed: labelled images to evaluate on, as for radial train")
+    targets, file = options.pop("targets"), options.pop("json")
+    settings = EvalSettings(**options | {"protocol": tuple(options["protocol"])})
+    from radial.scoring.command import evaluate_targets
+
+    return evaluate_targets(targets, settings, json=file)
+
+
+def _eval_parser() -> ArgumentParser:
     from jsonargparse import ArgumentParser
 
     from radial.scoring.settings import EvalSettings
@@ -164,18 +179,9 @@ def eval_command(arguments: list[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("targets", nargs="+", help="as for radial score")
-    parser.add_argument(
-        "--json", metavar="FILE", help="write the results as JSON; - for the terminal"
-    )
+    parser.add_argument("--json", metavar="FILE", help="write the results as JSON; - to print them")
     parser.add_class_arguments(EvalSettings)
-    settings = _parse(parser, _spelled(arguments, EvalSettings)).as_dict()
-    if not _given("data", arguments):
-        raise ValueError("--data is needed: labelled images to evaluate on, as for radial train")
-    targets, file = settings.pop("targets"), settings.pop("json")
-    settings["protocol"] = tuple(settings["protocol"])
-    from radial.scoring.command import evaluate_targets
-
-    return evaluate_targets(targets, EvalSettings(**settings), json=file)
+    return parser
 
 
 def export_command(arguments: list[str]) -> int:

@@ -145,7 +145,8 @@ def exact_probe(
     best, A. The weights are those fitted to the training part: no refit with validation.
 
     A class of val or test that train does not have is never predicted: its samples count as
-    errors. The seed is only that of the bootstrap.
+    errors. The seed is only that of the bootstrap. Needs memory for a second, standardised copy
+    of the features.
     """
     begin = time.perf_counter()
     check_size("seed", seed, minimum=0)

@@ -439,7 +439,8 @@ def alpha_req(z: Tensor | Spectra, *, first: int = 1, last: int | None = None) -
     used = int((values > _USED * values[0]).sum())
     if last is None:
         last = used
-    check_size("last", last)
+    else:
+        check_size("last", last)
     if last > used or last - first < 2:
         raise ValueError(
             f"a power law needs at least 3 ranks with eigenvalues above {_USED:g} of the largest; "

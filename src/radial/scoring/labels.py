@@ -16,6 +16,7 @@ from radial.evaluation.features import extract_layers
 from radial.evaluation.knn import knn
 from radial.evaluation.probe import probe
 from radial.scoring.card import versions
+from radial.scoring.results import short, widened
 from radial.scoring.settings import EvalSettings
 from radial.scoring.targets import Network, Target, build, find
 
@@ -94,28 +95,31 @@ def print_evaluations(results: Sequence[dict[str, Any]], console: Console) -> No
     """One row for each target and protocol; the protocol and its samples stand beside it."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("target", "protocol", "train/val/test"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, no_wrap=True)
     for column in ("accuracy", "95 %", "top-5", "F1", "precision", "recall", "seconds"):
-        table.add_column(column, justify="right")
-    for result in results:
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, result in zip(short([result["target"] for result in results]), results):
         for protocol, found in result["probes"].items():
-            sizes = "/".join(f"{found[f'{part}_samples']:,}" for part in PARTS)
-            scores = [found[name] for name in ("f1", "precision", "recall")]
             table.add_row(
-                result["target"],
+                name,
                 protocol,
-                sizes,
+                "/".join(f"{found[f'{part}_samples']:,}" for part in PARTS),
                 f"{found['accuracy']:.1%}",
                 f"{found['low']:.1%}–{found['high']:.1%}",
                 "–" if found["top5"] is None else f"{found['top5']:.1%}",
-                *(f"{value:.3f}" for value in scores),
+                *(f"{found[score]:.3f}" for score in ("f1", "precision", "recall")),
                 f"{found['seconds']:.1f}",
             )
-        near = result["knn"]
-        sizes = f"{result['data']['train_images']:,}/–/{result['data']['test_images']:,}"
-        settings = f"kNN, k {near['k']}, T {near['temperature']:g}"
-        blank = [""] * 4
-        table.add_row(result["target"], settings, sizes, f"{near['accuracy']:.1%}", "", *blank)
+        near, sizes = result["knn"], result["data"]
+        table.add_row(
+            name,
+            f"kNN, k {near['k']}, T {near['temperature']:g}",
+            f"{sizes['train_images']:,}/–/{sizes['test_images']:,}",
+            f"{near['accuracy']:.1%}",
+            "",
+            "–" if near["top5"] is None else f"{near['top5']:.1%}",
+        )
+    console = widened(console, table)
     console.print(table, markup=False)
     for result in results:
         for note in result["warnings"]:

@@ -50,13 +50,8 @@ def cell(score: Score | None) -> str:
 
 
 def print_cards(cards: Sequence[Card], sentences: Sequence[str], console: Console) -> None:
-    """Verdicts, one table with a column a target, warnings, and what the order is worth.
-
-    Below the width that the table needs, lines are left to the terminal to wrap.
-    """
-    roomy = console.options.update(max_width=10_000)
-    needed = Measurement.get(console, roomy, _table(cards)).maximum
-    console = Console(file=console.file, width=max(console.width, needed))
+    """Verdicts, one table with a column a target, warnings, and what the order is worth."""
+    console = widened(console, _table(cards))
 
     def say(line: str, **options: Any) -> None:
         console.print(line, highlight=False, soft_wrap=True, **options)
@@ -92,6 +87,13 @@ def _table(cards: Sequence[Card]) -> Table:
             counts = "/".join(dict.fromkeys(str(score.samples) for score in given))
             table.add_row(f"  {name}", ARROWS[given[0].better], *map(cell, found), counts)
     return table
+
+
+def widened(console: Console, table: Table) -> Console:
+    """As wide as the table needs: a narrower terminal wraps lines, no cell is cut."""
+    roomy = console.options.update(max_width=10_000)
+    needed = Measurement.get(console, roomy, table).maximum
+    return Console(file=console.file, width=max(console.width, needed))
 
 
 def short(names: Sequence[str]) -> list[str]:
