@@ -1,120 +1,164 @@
-"""The feature card of 25,600 × 2048 features beside one SVD of the same matrix: time and values.
+"""Label-free scores of features beside a singular value decomposition: time, memory, values.
 
-Legend: N samples, D features, n images with q views each.
+Legend: N samples, D features.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
+import functools
+import math
 from collections.abc import Callable
 
-from measure import MIB, Task, usage, verdict
+from measure import MIB, Task, median_seconds, usage, verdict
 
 # ruff: isort: split
 import torch
 from torch import Tensor
 
-from radial.metrics import (
+from radial.metrics.dimension import mst_dimension, two_nn
+from radial.metrics.hypersphere import self_cluster, uniformity, w2_uniformity
+from radial.metrics.spectra import (
     Spectra,
     alpha_req,
     decorrelation,
-    lidar,
-    mst_dimension,
     nesum,
     participation_ratio,
     rankme,
     rankme_centred,
-    self_cluster,
     stable_rank,
-    two_nn,
-    uniformity,
-    w2_uniformity,
 )
 
-SPECTRAL = (
-    rankme, rankme_centred, nesum, stable_rank, participation_ratio, alpha_req, decorrelation,
-    w2_uniformity, self_cluster,
-)  # fmt: skip
+SPECTRAL: dict[str, Callable[[Spectra], float]] = {
+    "rankme": rankme,
+    "rankme_centred": rankme_centred,
+    "nesum": nesum,
+    "stable_rank": stable_rank,
+    "participation_ratio": participation_ratio,
+    "alpha_req": lambda spectra: alpha_req(spectra).alpha,
+    "decorrelation": decorrelation,
+    "w2_uniformity": w2_uniformity,
+    "self_cluster": self_cluster,
+}
 
 
-def features(n: int, d: int) -> Tensor:
-    """Like those of a backbone: correlated, a decaying spectrum, cut at 0."""
-    generator = torch.Generator().manual_seed(0)
-    scale = torch.arange(1.0, d + 1.0) ** -0.5
-    mixing = torch.randn(d, d, generator=generator) / d**0.5
-    return (torch.randn(n, d, generator=generator) * scale @ mixing * 10.0 + 0.1).relu_()
+def all_scores(z: Tensor) -> Tensor:
+    spectra = Spectra(z)
+    return torch.tensor([score(spectra) for score in SPECTRAL.values()], dtype=torch.float64)
 
 
-def spectral(z: Tensor) -> None:
-    shared = Spectra(z)
-    for score in SPECTRAL:
-        score(shared)
+def power_law(n: int, d: int, alpha: float, mean: float = 0.0) -> Tensor:
+    """Covariance with eigenvalues j^−α, in float32."""
+    scales = torch.arange(1, d + 1) ** (-alpha / 2)
+    return torch.randn(n, d) * scales @ torch.linalg.qr(torch.randn(d, d)).Q + mean
 
 
-def seconds(call: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    call()
-    return time.perf_counter() - begin
+def like_a_backbone(n: int, d: int) -> Tensor:
+    """Not negative, decaying spectrum, a mean, a few features that are always 0."""
+    z = (10.0 * power_law(n, d, 1.0) + 0.1).relu()
+    z[:, :3] = 0.0
+    return z
 
 
-def best_of(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The quickest of some rounds, one after the other: what the machine can do undisturbed."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            times[name].append(seconds(call))
-    return {name: min(found) for name, found in times.items()}
+def linear_map(n: int, d: int, mean: float = 0.0) -> Tensor:
+    """Three quarters of the singular values are rounding."""
+    return torch.randn(n, d // 4) @ torch.randn(d // 4, d) / math.sqrt(d / 4) + mean
 
 
-def relative_difference(z: Tensor) -> float:
-    values = torch.linalg.svdvals(z.double())
-    p = values / values.sum() + 1e-7
-    exact = float(torch.special.entr(p).sum().exp())
-    return abs(rankme(z) - exact) / exact
+FEATURES: dict[str, Callable[[int, int], Tensor]] = {
+    "isotropic": torch.randn,
+    "like a backbone": like_a_backbone,
+    "power law, α = 1": lambda n, d: power_law(n, d, 1.0),
+    "power law, α = 1.8": lambda n, d: power_law(n, d, 1.8),
+    "power law, α = 1.8, mean 100": lambda n, d: power_law(n, d, 1.8, 100.0),
+    "power law, α = 4": lambda n, d: power_law(n, d, 4.0),
+    "linear map from D/4": linear_map,
+    "linear map from D/4, mean 100": lambda n, d: linear_map(n, d, 100.0),
+}
+
+
+def values(n: int, d: int) -> None:
+    """RankMe beside that of float64 singular values."""
+    print(f"\nrelative difference from float64 singular values, N={n} D={d}")
+    print(f"{'':32}{'RankMe':>10}{'difference':>12}{'centred':>10}{'difference':>12}")
+    worst = 0.0
+    for name, make in FEATURES.items():
+        z = make(n, d)
+        spectra, exact = Spectra(z), z.double()
+        row = f"{name:32}"
+        for score, x in ((rankme, exact), (rankme_centred, exact - exact.mean(0))):
+            sigma = torch.linalg.svdvals(x)
+            p = sigma / sigma.sum() + 1e-7
+            reference = math.exp(float(-(p * p.log()).sum()))
+            difference = score(spectra) / reference - 1.0
+            worst = max(worst, abs(difference))
+            row += f"{reference:10.3f}{difference:12.1e}"
+        print(row, flush=True)
+    verdict("within 1e-5", worst, most=1e-5)
+
+
+def spectral(n: int, d: int, rounds: int) -> None:
+    """All spectral scores beside one decomposition."""
+    z = like_a_backbone(n, d)
+    tasks = {
+        "nine spectral scores": Task(forward=lambda: all_scores(z)),
+        "svdvals, float32": Task(forward=lambda: torch.linalg.svdvals(z)),
+        "svdvals, float64": Task(forward=lambda: torch.linalg.svdvals(z.double())),
+    }
+    times = median_seconds(tasks, rounds)
+    memory = {name: usage(task).peak for name, task in tasks.items()}
+    ours, single, double = tasks
+    print(f"\nfeatures like a backbone's, N={n} D={d}, median of {rounds}")
+    print(f"{'':24}{'s':>9}{'/ours':>8}{'peak MiB':>11}")
+    for name in tasks:
+        ratio = times[name] / times[ours]
+        print(f"{name:24}{times[name]:9.2f}{ratio:8.2f}{memory[name] / MIB:11.0f}")
+    verdict("time ≤ 1x svdvals of the same float32 matrix", times[ours] / times[single], most=1.0)
+    verdict("time ≤ 1x svdvals in float64", times[ours] / times[double], most=1.0)
+    verdict("peak memory beside the features < 1 GiB", memory[ours] / MIB / 1024, most=1.0)
+    print("  " + ", ".join(f"{name} {value:.5g}" for name, value in zip(SPECTRAL, all_scores(z))))
+
+
+def ill_conditioned(n: int, d: int) -> None:
+    """What the second look at small eigenvalues costs."""
+    z = linear_map(n, d)
+    used = usage(Task(forward=lambda: all_scores(z)))
+    decomposition = usage(Task(forward=lambda: torch.linalg.svdvals(z.double())))
+    print(f"\nlinear map from D/4, N={n} D={d}, once")
+    print(f"{'nine spectral scores':24}{used.seconds:9.2f} s{used.peak / MIB:9.0f} MiB")
+    seconds, peak = decomposition.seconds, decomposition.peak / MIB
+    print(f"{'svdvals, float64':24}{seconds:9.2f} s{peak:9.0f} MiB")
+    verdict("peak memory beside the features < 1 GiB", used.peak / MIB / 1024, most=1.0)
+
+
+def pairs(n: int, d: int) -> None:
+    """Scores of all pairs of samples, each once."""
+    z = like_a_backbone(n, d)
+    few = z[: min(n, 4096)]
+    print(f"\nscores of pairs, N={n} D={d}, once")
+    for score in (uniformity, two_nn, mst_dimension):
+        used = usage(Task(forward=functools.partial(score, z)))
+        print(f"{score.__name__:24}{used.seconds:9.2f} s{used.peak / MIB:9.0f} MiB")
+    difference = abs(uniformity(few) - uniformity(few.double()))
+    verdict("float32 products in uniformity good to 1e-6", difference, most=1e-6)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="2,560 × 256 in place of the whole")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="N=6,400 D=512 for 25,600 and 2,048")
     args = parser.parse_args()
-    n, d = (2560, 256) if args.quick else (25_600, 2048)
-    z = features(n, d)
-    threads = torch.get_num_threads()
-    print(f"{n} × {d} float32, {threads} threads, best of {args.rounds}")
-    times = best_of(
-        {
-            "torch.linalg.svdvals, float32": lambda: torch.linalg.svdvals(z),
-            f"{len(SPECTRAL)} spectral scores": lambda: spectral(z),
-        },
-        args.rounds,
-    )
-    svd, ours = times.values()
-    for name, value in times.items():
-        print(f"  {name:32}{value:9.2f} s{value / svd:8.2f}× the SVD")
-    verdict("spectral scores together ≤ 1 SVD", ours / svd, most=1.0)
-    views = z[: n // 4 * 4].view(-1, 4, d)
-    others = {
-        "uniformity, all pairs": lambda: uniformity(z),
-        f"LiDAR, {len(views)} images × 4 views": lambda: lidar(views, delta=1e-4),
-        "TwoNN, all pairs": lambda: two_nn(z),
-        "spanning trees of 4,096": lambda: mst_dimension(z),
-    }
-    for name, call in others.items():
-        value = seconds(call)
-        print(f"  {name:32}{value:9.2f} s{value / svd:8.2f}× the SVD")
-    for name, call in {"spectral": lambda: spectral(z), **others}.items():
-        peak = usage(Task(forward=call)).peak / MIB  # type: ignore[arg-type]
-        print(f"  peak memory beside the features, {name}: {peak:,.0f} MiB")
-        verdict("bounded: ≤ 1 GiB", peak / 1024, most=1.0)
-    print("\nRankMe against float64 singular values")
-    few = z[: n // 4]
-    low = torch.randn(len(few), d // 4) @ torch.randn(d // 4, d)  # a wide layer after a narrow one
-    cases = {"as above, a quarter of the rows": few, "of rank D/4, in float32": low}
-    cases["dead features"] = few * (torch.arange(d) % 3 > 0)
-    for name, case in cases.items():
-        verdict(f"{name}: relative difference ≤ 1e-5", relative_difference(case), most=1e-5)
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+
+    n, d = (6_400, 512) if args.quick else (25_600, 2_048)
+    values(4_096, 256)
+    if not args.quick:
+        values(16_384, 1_024)  # large enough for products in float32
+    spectral(n, d, args.rounds)
+    ill_conditioned(n, d)
+    pairs(n, d)
 
 
 if __name__ == "__main__":

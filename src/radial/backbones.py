@@ -62,30 +62,32 @@ def build_backbone(
     name: str = "resnet18",
     *,
     image_size: int = 224,
-    weights: str | Path | None = None,
+    weights: str | Path | Mapping[str, Tensor] | None = None,
     stem: str | None = None,
 ) -> tuple[nn.Module, BackboneInfo]:
     """Build a backbone in training mode; random unless `weights` are given.
 
-    `weights` is "DEFAULT", a name torchvision knows such as "IMAGENET1K_V2", or a file. From a
-    file, prefixes such as `module.encoder_q.` and classifiers are dropped; where several networks
-    of it fit (online and momentum), the first is taken. torchvision ResNets for images below
-    64 px get the small-image stem, unless named weights, which need their own stem, are given or
-    `stem` is that of another :class:`BackboneInfo`.
+    `weights` is "DEFAULT", a name torchvision knows such as "IMAGENET1K_V2", a file, or tensors by
+    name. Of the latter, prefixes such as `module.encoder_q.` and classifiers are dropped; where
+    several networks fit (online and momentum), the first is taken. torchvision ResNets for images
+    below 64 px get the small-image stem, unless named weights, which need their own stem, are
+    given or `stem` is that of another :class:`BackboneInfo`.
 
     >>> backbone, info = build_backbone("resnet9-w0.125", image_size=32)
     >>> info.feature_dim, tuple(backbone(torch.zeros(2, 3, 32, 32)).shape)
     (64, (2, 64))
     """
     check_size("image_size", image_size, MIN_SIZE)
-    from_file = weights is not None and str(weights).lower().endswith(SUFFIXES)
-    named = None if weights is None or from_file else str(weights)
+    given = isinstance(weights, Mapping)
+    from_file = not given and weights is not None and str(weights).lower().endswith(SUFFIXES)
+    named = None if weights is None or given or from_file else str(weights)
     if stem is None:
         stem = SMALL_STEM if image_size < SMALL_BELOW and named is None else IMAGENET_STEM
     module, stem = _build(name, image_size, stem, named)
-    if from_file:
-        tensors = _strip(_read(Path(str(weights)))[0], module.state_dict())
-        _copy(tensors, module, f"{weights} does not fit {name} ({stem})")
+    if given or from_file:
+        found = weights if isinstance(weights, Mapping) else _read(Path(str(weights)))[0]
+        what = "what was given" if given else str(weights)
+        _copy(_strip(found, module.state_dict()), module, f"{what} does not fit {name} ({stem})")
     dim = _feature_dim(module, name, image_size)
     return module, BackboneInfo(name=name, image_size=image_size, feature_dim=dim, stem=stem)
 

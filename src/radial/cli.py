@@ -229,7 +229,7 @@ def _spelled(arguments: list[str], options: type[Any]) -> list[str]:
         if name in LISTS and equals and not value.startswith("["):
             value = f"[{value}]"
         spelled.append(name + equals + value if name.startswith("--") else argument)
-        if name[2:] in switches and not equals and following.startswith("--"):
+        if name[2:] in switches and not equals and following not in ("true", "false"):
             spelled.append("true")
     return spelled
 

@@ -1,44 +1,77 @@
-"""k-means baselines: scikit-learn's own figures on the same clusters, and blobs far apart."""
+"""Scores of k-means clusters: known clusters, closed forms, bad input."""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import torch
-from sklearn.cluster import KMeans
 from sklearn.metrics import davies_bouldin_score, silhouette_score
+from torch import Tensor
 
 from radial.metrics.clusters import kmeans_davies_bouldin, kmeans_silhouette
 
-
-def blobs(apart: float, generator: torch.Generator) -> torch.Tensor:
-    centers = apart * torch.randn(10, 1, 6, generator=generator)
-    return (centers + torch.randn(10, 40, 6, generator=generator)).flatten(0, 1)
+SCORES = [kmeans_silhouette, kmeans_davies_bouldin]
 
 
-def test_clear_clusters_are_scikit_learns(generator) -> None:
-    """So far apart that every start finds the ten blobs."""
-    z = blobs(100.0, generator)
-    labels = KMeans(10, n_init=10, random_state=1).fit_predict(z.double().numpy())
-    exact = z.double().numpy()
-    assert kmeans_silhouette(z) == pytest.approx(silhouette_score(exact, labels), rel=1e-6)
-    assert kmeans_davies_bouldin(z) == pytest.approx(davies_bouldin_score(exact, labels), rel=1e-6)
+def blobs(spread: float, n: int = 60) -> tuple[Tensor, np.ndarray]:
+    """Four clusters at the corners of a square."""
+    corners = torch.tensor([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0], [10.0, 10.0]]).repeat(n, 1)
+    return corners + spread * torch.randn(4 * n, 2), np.tile(np.arange(4), n)
 
 
-def test_further_apart_is_better(generator) -> None:
-    near, far = blobs(1.0, generator), blobs(20.0, generator)
-    assert kmeans_silhouette(near) < kmeans_silhouette(far)
-    assert kmeans_davies_bouldin(near) > kmeans_davies_bouldin(far)
+def test_clusters_that_are_there_are_found() -> None:
+    z, labels = blobs(0.3)
+    x = z.double().numpy()
+    assert kmeans_silhouette(z, clusters=4) == pytest.approx(silhouette_score(x, labels), rel=1e-9)
+    exact = davies_bouldin_score(x, labels)
+    assert kmeans_davies_bouldin(z, clusters=4) == pytest.approx(exact, rel=1e-9)
 
 
+def test_tighter_clusters_score_better() -> None:
+    tight, loose = blobs(0.1)[0], blobs(2.0)[0]
+    assert kmeans_silhouette(tight, clusters=4) > kmeans_silhouette(loose, clusters=4) + 0.2
+    assert kmeans_davies_bouldin(tight, clusters=4) < kmeans_davies_bouldin(loose, clusters=4)
+
+
+def test_silhouette_of_two_pairs() -> None:
+    z = torch.tensor([[0.0], [1.0], [10.0], [11.0]])
+    exact = np.mean([(b - 1.0) / b for b in (10.5, 9.5, 9.5, 10.5)])
+    assert kmeans_silhouette(z, clusters=2) == pytest.approx(exact, rel=1e-9)
+    assert kmeans_davies_bouldin(z, clusters=2) == pytest.approx(0.1, rel=1e-9)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_seed_and_scale(score) -> None:
+    z = torch.randn(200, 6)
+    assert score(z, clusters=3, seed=5) == score(z, clusters=3, seed=5)
+    assert score(16.0 * z, clusters=3) == pytest.approx(score(z, clusters=3), rel=1e-6)
+
+
+def test_at_most_4096_samples_are_used() -> None:
+    z = torch.randn(5000, 2)
+    order = torch.randperm(5000, generator=torch.Generator().manual_seed(0))
+    assert kmeans_silhouette(z, clusters=2) != kmeans_silhouette(z[order[:4096]][:500], clusters=2)
+    changed = z.clone()
+    changed[order[4096:]] = 100.0  # samples that are not drawn
+    assert kmeans_silhouette(changed, clusters=2) == kmeans_silhouette(z, clusters=2)
+
+
+@pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("z", "settings", "message"),
     [
-        (lambda: kmeans_silhouette(torch.ones(50, 3)), "different samples"),
-        (lambda: kmeans_silhouette(torch.randn(8, 3)), "different samples"),
-        (lambda: kmeans_davies_bouldin(torch.randn(50, 3), clusters=1), "clusters"),
-        (lambda: kmeans_davies_bouldin(torch.full((50, 3), float("nan"))), "NaN or inf"),
+        (torch.randn(9, 4), {"clusters": 1}, "clusters must be an integer of at least 2, not 1"),
+        (torch.randn(9, 4), {}, "11 different samples are needed, but of 9 9 are"),
+        (torch.ones(99, 4), {}, "11 different samples are needed, but of 99 1 are"),
+        (torch.randn(99, 4), {"seed": -1}, "seed must be an integer of at least 0"),
+        (torch.full((99, 4), math.nan), {}, "NaN or inf"),
+        (torch.ones(99, 4).int(), {}, "floating-point torch tensor"),
+        (torch.randn(99), {}, r"not \(99,\)"),
+        (torch.randn(1, 4), {}, "N ≥ 2"),
     ],
 )
-def test_bad_input(call, message) -> None:
+def test_bad_input(score, z: Tensor, settings: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        call()
+        score(z, **settings)

@@ -1,88 +1,125 @@
-"""LiDAR: scipy's generalised eigenvalues, closed forms, and the trap of a wrong grouping."""
+"""LiDAR against scipy's generalised eigenvalues, and its traps."""
 
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
-from scipy.linalg import eigh
+from torch import Tensor
 
 from radial.metrics.lidar import lidar
 
 
-def by_scipy(views: torch.Tensor, delta: float) -> float:
+def by_scipy(views: Tensor, delta: float, epsilon: float = 1e-7) -> float:
     x = views.double().numpy()
-    n, q, d = x.shape
+    n, _, d = x.shape
     means = x.mean(1)
-    between = (means - means.mean(0)).T @ (means - means.mean(0)) / n
-    within = np.einsum("iva,ivb->ab", x - means[:, None], x - means[:, None]) / (n * q)
-    values = eigh(between, within + delta * np.eye(d), eigvals_only=True).clip(0)
-    p = values / values.sum() + 1e-7
+    between = np.cov(means, rowvar=False, bias=True).reshape(d, d)
+    within = sum(np.cov(image, rowvar=False, bias=True).reshape(d, d) for image in x) / n
+    values = scipy.linalg.eigh(between, within + delta * np.eye(d), eigvals_only=True)
+    p = values.clip(0.0) / values.clip(0.0).sum() + epsilon
     return float(np.exp(-(p * np.log(p)).sum()))
 
 
-def views_of(n: int, q: int, d: int, generator: torch.Generator) -> torch.Tensor:
-    scale = torch.linspace(2.0, 0.2, d)
-    means = torch.randn(n, 1, d, generator=generator) * scale
-    return means + 0.5 * torch.randn(n, q, d, generator=generator)
+def make_views(n: int, q: int, d: int, noise: float = 0.5) -> Tensor:
+    images = torch.randn(n, 1, d) * torch.arange(1, d + 1) ** -0.5
+    return images + noise * torch.randn(n, q, d) * torch.rand(d) + 3.0
 
 
-@pytest.mark.parametrize("delta", [1e-4, 0.1])
-@pytest.mark.parametrize("shape", [(200, 3, 16), (40, 2, 30)])
-def test_is_scipys(shape, delta, generator) -> None:
-    views = views_of(*shape, generator)
-    assert lidar(views, delta=delta) == pytest.approx(by_scipy(views, delta), rel=1e-8)
+@pytest.mark.parametrize("delta", [1e-8, 1e-4, 1.0])
+@pytest.mark.parametrize("shape", [(300, 4, 50), (120, 2, 20), (400, 3, 1)])
+def test_equals_scipy(shape: tuple[int, int, int], delta: float) -> None:
+    views = make_views(*shape)
+    assert lidar(views, delta=delta) == pytest.approx(by_scipy(views, delta), rel=1e-9)
+    got = lidar(views, delta=delta, epsilon=1e-5)
+    assert got == pytest.approx(by_scipy(views, delta, 1e-5), rel=1e-9)
 
 
-def test_fewer_images_than_features_is_told(generator) -> None:
-    views = views_of(20, 3, 24, generator)
-    with pytest.warns(UserWarning, match="LiDAR of 20 images in 24 dimensions"):
-        found = lidar(views, delta=0.1)
-    assert found == pytest.approx(by_scipy(views, 0.1), rel=1e-6)
+@pytest.mark.parametrize("shape", [(40, 5, 100), (60, 2, 60), (2, 2, 3)])
+def test_fewer_images_than_features_warn(shape: tuple[int, int, int]) -> None:
+    views = make_views(*shape)
+    with pytest.warns(UserWarning, match=f"{shape[0]} images in {shape[2]} dimensions"):
+        got = lidar(views, delta=1e-4)
+    assert got == pytest.approx(by_scipy(views, 1e-4), rel=1e-9)
+    assert got < shape[0]
 
 
-def test_closed_forms(generator) -> None:
-    # images at ±e_j, views without spread: Sw = δI, Sb isotropic → D
-    corners = torch.cat([torch.eye(8), -torch.eye(8)])[:, None].repeat(1, 2, 1)
-    assert lidar(corners, delta=1e-3) == pytest.approx(8.0, rel=1e-4)
-    line = torch.arange(-10.0, 10.0)[:, None, None] * torch.ones(1, 2, 6)
-    assert lidar(line, delta=1e-3) == pytest.approx(1.0, abs=1e-3)
-    same = torch.randn(1, 4, 6, generator=generator).expand(30, 4, 6)
-    assert lidar(same, delta=1e-3) == 1.0
+def test_closed_form() -> None:
+    """Images at ±a_j e_j, views that differ along one axis each by the same amount."""
+    d, q = 4, 2 * 4
+    a = torch.tensor([4.0, 2.0, 1.0, 0.5], dtype=torch.float64)
+    images = torch.cat([a.diag(), -a.diag()]).repeat(2, 1)  # (16, d), mean 0
+    offsets = torch.cat([torch.eye(d), -torch.eye(d)]).double()  # (q, d): Sw = I/d
+    views = images[:, None] + offsets
+    assert views.shape == (16, q, d)
+    p = a.square() / a.square().sum()
+    exact = float(torch.exp(torch.special.entr(p).sum()))
+    assert lidar(views, delta=1e-6, epsilon=0.0) == pytest.approx(exact, rel=1e-9)
 
 
-def test_scale_of_features_and_delta_together_do_not_matter(generator) -> None:
-    views = views_of(100, 3, 8, generator)
-    assert lidar(views * 10.0, delta=1.0) == pytest.approx(lidar(views, delta=0.01), rel=1e-5)
+def test_images_that_differ_in_every_direction_have_rank_d() -> None:
+    views = torch.randn(4000, 1, 16) + 0.1 * torch.randn(4000, 4, 16)
+    assert lidar(views, delta=1e-4) == pytest.approx(16.0, rel=0.01)
+    one = torch.randn(4000, 1, 1) * torch.ones(16) + 0.001 * torch.randn(4000, 4, 16)
+    assert lidar(one, delta=1e-4) == pytest.approx(1.0, abs=0.05)
 
 
-def test_views_in_another_order_give_another_number(generator) -> None:
-    """The trap: view-major rows read as image-major. No error, and a larger value."""
-    views = views_of(300, 4, 8, generator) * torch.linspace(1.0, 0.0, 8).square()
-    wrong = views.transpose(0, 1).reshape(300, 4, 8)
-    right = lidar(views, delta=1e-4)
-    assert lidar(wrong, delta=1e-4) != pytest.approx(right, rel=0.1)
+def test_views_in_the_wrong_order_give_a_larger_number_and_no_error() -> None:
+    """The trap: all first views, then all second ones, read as images with q views."""
+    n, q, d = 400, 4, 32
+    views = make_views(n, q, d, noise=0.05)
+    view_major = views.transpose(0, 1).reshape(q * n, d)
+    mistaken = view_major.reshape(n, q, d)
+    right, wrong = lidar(views, delta=1e-4), lidar(mistaken, delta=1e-4)
+    assert wrong > 1.3 * right
+    restored = view_major.reshape(q, n, d).transpose(0, 1)
+    assert lidar(restored, delta=1e-4) == pytest.approx(right, rel=1e-9)
 
 
-def test_delta_has_no_default() -> None:
-    with pytest.raises(TypeError, match="delta"):
-        lidar(torch.randn(10, 2, 4))  # type: ignore[call-arg]
+def test_invariances() -> None:
+    views = make_views(200, 3, 12).double()
+    exact = lidar(views, delta=1e-3)
+    turn = torch.linalg.qr(torch.randn(12, 12, dtype=torch.float64)).Q
+    for same in (views @ turn, views[torch.randperm(200)], views[:, [2, 0, 1]], views - 50.0):
+        assert lidar(same, delta=1e-3) == pytest.approx(exact, rel=1e-9)
+    assert lidar(10.0 * views, delta=1e-1) == pytest.approx(exact, rel=1e-9)
+    assert lidar(10.0 * views, delta=1e-3) != pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e6])
+def test_images_that_are_all_the_same_have_rank_1(value: float) -> None:
+    views = torch.full((20, 3, 5), value) * torch.rand(5)
+    assert lidar(views, delta=1e-4) == 1.0
+    steps = torch.tensor([-1.0, 0.0, 1.0])[:, None] * torch.rand(5)  # only the views differ
+    assert lidar(steps.expand(20, 3, 5), delta=1e-4) == 1.0
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("views", "delta", "message"),
     [
-        (lambda: lidar(torch.randn(10, 2, 4), delta=0.0), "delta must be a finite number above 0"),
-        (lambda: lidar(torch.randn(10, 2, 4), delta=math.inf), "delta"),
-        (lambda: lidar(torch.randn(10, 1, 4), delta=1.0), "q ≥ 2"),
-        (lambda: lidar(torch.randn(1, 2, 4), delta=1.0), "n ≥ 2"),
-        (lambda: lidar(torch.randn(10, 4), delta=1.0), "views must have shape"),
-        (lambda: lidar(torch.full((10, 2, 4), math.nan), delta=1.0), "NaN or inf"),
+        (torch.randn(9, 3), 1e-4, r"\(n, q, D\) with n ≥ 2 and q ≥ 2, not \(9, 3\)"),
+        (torch.randn(9, 1, 3), 1e-4, r"q ≥ 2, not \(9, 1, 3\)"),
+        (torch.randn(1, 2, 3), 1e-4, r"n ≥ 2 and q ≥ 2, not \(1, 2, 3\)"),
+        (torch.ones(9, 2, 3).int(), 1e-4, "views must be a floating-point torch tensor"),
+        (torch.full((9, 2, 3), math.nan), 1e-4, "54 of 54 values are NaN or inf"),
+        (torch.randn(9, 2, 3), 0.0, "delta must be a finite number above 0, not 0.0"),
+        (torch.randn(9, 2, 3), -1.0, "delta must be a finite number above 0, not -1.0"),
+        (torch.randn(9, 2, 3), math.nan, "delta must be a finite number above 0, not nan"),
+        (torch.randn(9, 2, 3), math.inf, "delta must be a finite number"),
+        (torch.randn(9, 2, 3), True, "delta must be a finite number"),
+        (torch.randn(9, 2, 1) * torch.ones(3), 1e-40, "delta 1e-40 vanishes beside"),
     ],
 )
-def test_bad_input(call, message) -> None:
-    with warnings.catch_warnings(), pytest.raises(ValueError, match=message):
-        call()
+def test_bad_input(views: Tensor, delta: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        lidar(views, delta=delta)
+
+
+def test_delta_has_no_default_and_epsilon_is_checked() -> None:
+    with pytest.raises(TypeError, match="delta"):
+        lidar(torch.randn(9, 2, 3))
+    with pytest.raises(ValueError, match="epsilon must be a finite number of at least 0"):
+        lidar(torch.randn(9, 2, 3), delta=1e-4, epsilon=-1.0)

@@ -70,7 +70,7 @@ def build_untrained() -> torch.nn.Module:
 
 def test_warnings_where_a_score_does_not_apply(cards) -> None:
     assert "the head is dead" in cards["dead"].score("sns_paper@kernels").warning
-    across = "compares runs of one method only, not byol with moco with simclr"
+    across = "compares runs of one method only; here: byol, moco, simclr, unknown"
     assert across in cards["mlp"].score("rankme@projector").warning
     assert "is bounded by 32" in cards["dead"].score("lidar@backbone").warning  # n ≤ D
     assert cards["live"].score("uniformity@projector").warning == ""
@@ -143,7 +143,12 @@ def test_kernels_alone(runs) -> None:
     assert live.status == "not measured"
     assert dead.status == "dead head"
     assert "before the first step" in dead.reason or "during training" in dead.reason
-    assert live.data == {"layer": "method.projection_head.layers.2", "kernels": 8, "dimensions": 24}
+    assert live.data == {
+        "checkpoint": "last.ckpt, epoch 6",
+        "layer": "method.projection_head.layers.2",
+        "kernels": 8,
+        "dimensions": 24,
+    }
     with pytest.raises(ValueError, match="has no RBF kernels: without --data"):
         score([str(runs["mlp"])])
 
@@ -183,6 +188,34 @@ def test_broken_network_gets_a_card(runs, folder, tmp_path) -> None:
     assert card.status == "broken"
     assert "NaN or inf" in card.reason
     assert {s.layer for s in card.scores} == {"kernels"}
+
+
+def test_kernels_of_a_diverged_run_are_broken_not_an_error(runs, tmp_path) -> None:
+    checkpoint = torch.load(runs["live"] / "last.ckpt", weights_only=True)
+    checkpoint["state_dict"]["method.projection_head.layers.2.log_shapes"].fill_(math.nan)
+    torch.save(checkpoint, tmp_path / "nan.ckpt")
+    alive, broken = score([str(runs["live"]), str(tmp_path / "nan.ckpt")])
+    assert (alive.status, broken.status) == ("not measured", "broken")
+    assert broken.scores == ()
+
+
+def test_a_residual_head_with_dead_kernels_is_not_called_collapsed(runs, folder, tmp_path) -> None:
+    """x + RBF(x) still carries what x does: the kernels are dead, the head is not."""
+    checkpoint = torch.load(runs["live"] / "last.ckpt", weights_only=True)
+    checkpoint["state_dict"]["method.projection_head.layers.2.log_shapes"].add_(3.0)
+    torch.save(checkpoint, tmp_path / "sharp.ckpt")
+    settings = Settings(data=f"folder:{folder}", part="train", images=64, repeats=0, cache=False)
+    (card,) = score([str(tmp_path / "sharp.ckpt")], settings)
+    assert card.status == "dead kernels"
+
+
+def test_random_weights_without_batch_norm_are_untrained(folder) -> None:
+    settings = Settings(
+        data=f"folder:{folder}", part="train", images=16, view_images=8, repeats=0, cache=False,
+        scores=("rankme",),
+    )  # fmt: skip
+    (card,) = score(["timm:vit_tiny_patch16_224@none"], settings)
+    assert card.status == "untrained"
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ def test_checkpoint_of_a_run_and_exported_backbone_are_the_same_network(runs, tm
     assert torch.equal(outputs[0], outputs[1])
     assert torch.equal(outputs[0], outputs[2])
     assert torch.allclose(statistics[0], statistics[2])
+    assert find(str(tmp_path / "b.safetensors")).image_size == 16
     head = find(str(tmp_path / "h.safetensors"))
     whole = find(str(runs["live"]))
     assert torch.equal(head.kernels.centers, whole.kernels.centers)
@@ -76,13 +77,13 @@ def test_foreign_checkpoint_with_a_head_of_radial(tmp_path, prefix) -> None:
     assert network.statistics[0].tolist() == pytest.approx(IMAGENET[0])
     x = torch.randn(8, 512)
     assert torch.allclose(network.projection_head(x), head(x), atol=1e-6)
-    assert any("as gaussian, with residual path" in note for note in network.notes)
+    assert any("not normalised, Euclidean, with residual" in note for note in network.notes)
 
 
 def test_foreign_checkpoint_with_the_published_head(tmp_path) -> None:
-    head = RBFNProjectionHead.paper(512, 32, 16, 2, num_kernels=8, normalize=False)
+    head = RBFNProjectionHead.paper(512, 32, 16, 2, num_kernels=8)
     target = find(str(lightning(tmp_path / "run.ckpt", head)))
-    network = build(target, image_size=64)
+    network = build(target, image_size=64, normalize=True)
     x = 0.1 * torch.randn(8, 512)
     assert torch.allclose(network.projection_head(x), head(x), atol=1e-6)
     assert any("without residual path" in note for note in network.notes)
@@ -106,6 +107,37 @@ def test_momentum_copies_are_not_taken_for_the_head(tmp_path) -> None:
     assert torch.equal(
         deepest_rbf_layer(head).centers, online.state_dict()["layers.2.kernels_centers"]
     )
+
+
+def test_the_momentum_copy_is_not_taken_for_the_backbone(tmp_path) -> None:
+    online, slow = resnet18(), resnet18()
+    state = {f"encoder_k.{k}": v for k, v in slow.state_dict().items()}  # sorts before encoder_q
+    state |= {f"encoder_q.{k}": v for k, v in online.state_dict().items()}
+    save_file(state, tmp_path / "moco.safetensors")
+    network = build(find(str(tmp_path / "moco.safetensors")), image_size=64)
+    assert torch.equal(network.backbone.conv1.weight, online.conv1.weight)
+    assert any("momentum copy" in note for note in network.notes)
+
+
+@pytest.mark.parametrize("image_size", [32, 64])
+def test_lightly_examples_hold_a_sequential(image_size, tmp_path) -> None:
+    """Their keys are backbone.0.weight and so on; the stem is the file's, not the images'."""
+    whole = resnet18()
+    backbone = nn.Sequential(*list(whole.children())[:-1]).eval()
+    torch.save({f"backbone.{k}": v for k, v in backbone.state_dict().items()}, tmp_path / "x.bin")
+    network = build(find(str(tmp_path / "x.bin")), image_size=image_size)
+    images = torch.randn(2, 3, image_size, image_size)
+    assert torch.allclose(network.backbone(images), backbone(images).flatten(1), atol=1e-5)
+
+
+def test_a_head_with_more_than_layers_is_left_out() -> None:
+    state = {"projection_head.layers.0.weight": torch.zeros(4, 8)}
+    state |= {"projection_head.layers.0.bias": torch.zeros(4)}
+    assert rebuild_head(state, 8)[0] is not None
+    for more in ("projection_head.last_layer.weight", "projection_head.layers.9999999999.weight"):
+        head, notes = rebuild_head(state | {more: torch.zeros(2, 4)}, 8)
+        assert head is None
+        assert "more than numbered layers" in notes[0]
 
 
 def test_head_in_another_layout_is_left_out_and_said(tmp_path) -> None:

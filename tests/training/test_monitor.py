@@ -62,6 +62,13 @@ def test_every_epoch_without_a_trace_in_the_weights(config, console, tmp_path, i
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
+def test_a_diverged_run_is_watched_to_its_end(config, console, images) -> None:
+    settings = config(data=images, head="rbfn", monitor=("rankme", "sns_width"), base_lr=1e6)
+    result = train(settings, console=console)
+    assert result.verdict == "diverged"
+    assert rows(settings.directory)[-1]["rankme@projector"] == "nan"
+
+
 def test_too_few_held_out_images(config, console, tmp_path) -> None:
     with pytest.raises(ValueError, match=r"monitor needs 16 validation images, .* has 10"):
         train(config(monitor=("rankme",)), console=console)

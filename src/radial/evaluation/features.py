@@ -198,7 +198,11 @@ def _run(
 def _layers(
     backbone: nn.Module, head: nn.Module | None, x: Tensor, seen: list[Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
-    features = backbone(x)
+    try:
+        features = backbone(x)
+    except (RuntimeError, AssertionError) as error:  # a ViT takes one size only
+        line = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise ValueError(f"the backbone does not take {tuple(x.shape[1:])}: {line}") from error
     yield "backbone", features  # checked before the head gets it
     if head is not None:
         seen.clear()

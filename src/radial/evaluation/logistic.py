@@ -76,8 +76,8 @@ class Regression:
     nats. f is λ-strongly convex in W, so that f − min f ≤ ‖∂f/∂W‖²/(2λ) for the best b; the
     intercepts add ‖∂f/∂b‖²/(2a) with their mean curvature a, which makes it an estimate, right
     to about a factor of two. A limit on the largest entry of the gradient, as scikit-learn has
-    it, says little: with 2048 features and C = 1 its default of 1e-4 can stop before the tenth
-    iteration, far from the optimum and points of accuracy short.
+    it, says little of the distance: with 2048 features and C = 1 its default of 1e-4 is met far
+    from the optimum.
 
     Variable projection. W = U Qᵀ + V, where the columns of Q (D, R) are the leading directions
     of x and V Q = 0, so that ‖W‖² = ‖U‖² + ‖V‖². L-BFGS minimises h(V) = min over U, b of f,

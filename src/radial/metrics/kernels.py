@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from radial.checks import check_finite, check_shape, check_size, check_tensor
 from radial.distance import squared_norm
-from radial.health import effective_rank
+from radial.metrics.spectra import Spectra, entropy_rank
 
 _BLOCK_ELEMENTS = 2**19  # of an R×K block: 4 MiB in float64, of which some four are alive
 
@@ -143,9 +143,8 @@ def center_rank(centers: Tensor) -> float:
     From 1 (all centres on a line) to min(K − 1, D); 0 where all centres are the same.
     """
     _check_centers("the rank of centres", centers)
-    c = centers.double()
-    c = c - c.mean(0)
-    return effective_rank(c) if bool(c.any()) else 0.0
+    values = Spectra(centers).eigenvalues.sqrt()
+    return entropy_rank(values, 0.0) if float(values.sum()) > 0.0 else 0.0
 
 
 def _check_centers(what: str, centers: Tensor) -> None:

@@ -22,7 +22,8 @@ from radial.checks import check_finite, check_number, check_size, check_tensor
 _BLOCK = 2**24  # bytes of a block of rows
 _PANEL = 256  # columns of a Gram matrix at a time, on and right of the diagonal only
 _LARGE = 2**34  # multiplications, from which on they are tried in float32
-_FLOAT32_RANGE = 1e-12, 1e12  # of the root mean square, far from overflow of the products
+_FLOAT32_RANGE = 1e-12, 1e12  # of the root mean square
+_RANGE = 1e-140, 1e140  # of the largest value: squares and their sums have to fit float64
 _FLOAT32_RESOLVES = 1e-6  # smallest eigenvalue / largest
 _FLOAT64_RESOLVES = 1e-11
 _SMALL = 1e-8  # of the largest eigenvalue: where some are not resolved, all below are taken again
@@ -125,9 +126,15 @@ class _Gram:
         self.k, self.tall = min(z.shape), self.n >= self.d
         self.rank = min(self.n - 1, self.d)  # at most, without the mean
         large = self.tall and self.n * self.d**2 >= _LARGE and z.dtype != torch.float64
+        self.dtype = torch.float32 if large and self._fits_float32() else torch.float64
+
+    def _fits_float32(self) -> bool:
+        """Whether squares of the rows are far from overflow."""
+        sizes = torch.linalg.vector_norm(self.z) / self.z.numel() ** 0.5
+        if self.scale is not None:
+            sizes = torch.stack([sizes.double(), self.scale.max(), self.scale.min()])
         low, high = _FLOAT32_RANGE
-        rms = float(torch.linalg.vector_norm(z)) / z.numel() ** 0.5 if large else 0.0
-        self.dtype = torch.float32 if low < rms < high else torch.float64  # of the products
+        return bool((sizes > low).all() and (sizes < high).all())
 
     @cached_property
     def centred(self) -> Tensor:
@@ -148,10 +155,9 @@ class _Gram:
         varying = self.varying.nonzero().squeeze(1)
         if self.tall:
             gram = _part(self.centred, varying)
-            deviation = gram.diagonal().sqrt()
-            correlation = (gram / deviation).div_(deviation[:, None]).fill_diagonal_(0.0)
-            return float(correlation.square_().sum())
-        # ‖SᵀS‖² = ‖SSᵀ‖² of the standardised features S (N, D); SᵀS has ones on its diagonal
+            inverse = gram.diagonal().reciprocal()  # of the variances
+            return float(inverse @ (gram.square() @ inverse)) - len(varying)
+        # ‖SᵀS‖² = ‖SSᵀ‖² of the standardised features S (N, D)
         blocks = _Gram(self.z[:, varying], self.mean[varying])._blocks(torch.float64)
         unit = (x / torch.linalg.vector_norm(x, dim=1, keepdim=True) for x in blocks)
         return float(gram_matrix(unit, self.n, self.z.device).square_().sum()) - len(varying)
@@ -301,7 +307,7 @@ def _adding_squares(squares: Tensor, blocks: Iterable[Tensor]) -> Iterator[Tenso
     """The blocks as they are, with their sums of squares by column added on the way."""
     for block in blocks:
         for x in row_blocks(block):
-            squares += x.double().square().sum(0)
+            squares += x.to(torch.float64, copy=True).square_().sum(0)
         yield block
 
 
@@ -333,8 +339,19 @@ def check_features(z: Tensor, least: int = 2) -> None:
     check_tensor("features", z)
     if z.dim() != 2 or len(z) < least or z.shape[1] < 1:
         raise ValueError(f"features must have shape (N, D) with N ≥ {least}, not {tuple(z.shape)}")
-    if not bool(z.detach().sum().isfinite()):  # quick, and never finite where a value is not
-        check_finite("features", z)
+    check_values("features", z)
+
+
+def check_values(name: str, z: Tensor) -> None:
+    """Finite, with squares that float64 can hold."""
+    z = z.detach()
+    if not bool(z.sum().isfinite()):  # quick, and never finite where a value is not
+        check_finite(name, z)
+    if z.dtype == torch.float64:
+        low, high = _RANGE
+        largest = float(torch.linalg.vector_norm(z, float("inf")))
+        if largest and not low < largest < high:
+            raise ValueError(f"{name}: the largest is {largest:g}, not 0 or {low:g} to {high:g}")
 
 
 def as_spectra(z: Tensor | Spectra) -> Spectra:

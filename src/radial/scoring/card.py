@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -18,6 +19,7 @@ from radial.metrics.registry import parse
 from radial.metrics.scores import Score, compare, quality
 
 PACKAGES = ("radial-ssl", "torch", "torchvision", "scikit-learn")
+RANKED = ("ok", "dead kernels", "untrained", "not measured")
 HEADLINES = ("lidar@projector", "lidar@backbone", "sns_width@kernels")
 
 
@@ -52,13 +54,14 @@ class Card:
     backbone: str
     method: str | None
     head: str | None
-    status: str  # ok, dead head, collapsed, untrained, broken or "not measured"
+    status: str  # ok, dead head, dead kernels, collapsed, untrained, broken or "not measured"
     reason: str  # one line; empty where status is ok
     scores: tuple[Score, ...]
     warnings: tuple[str, ...] = ()
     data: dict[str, Any] = field(default_factory=dict)  # what it was computed on
     versions: dict[str, str] = field(default_factory=dict)
-    figures: Figures | None = None  # not part of the JSON
+    figures: Figures | None = None  # not part of the JSON, nor is the directory
+    directory: Path | None = None  # of the run
 
     def score(self, key: str) -> Score | None:
         return next((score for score in self.scores if score.key == key), None)
@@ -108,7 +111,7 @@ def ranking(cards: Sequence[Card], by: str | None = None) -> tuple[list[Card], l
     def place(card: Card) -> tuple[bool, float]:
         score = card.score(key)
         assert score is not None
-        sound = card.status in ("ok", "untrained", "not measured") and math.isfinite(score.value)
+        sound = card.status in RANKED and math.isfinite(score.value)
         return (not sound, -quality(score.better, score.value) if sound else 0.0)
 
     order = sorted(cards, key=place)

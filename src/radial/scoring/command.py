@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as to_json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from radial.files import write_atomically
+from radial.metrics.registry import parse
 from radial.scoring.card import ranking
 from radial.scoring.results import print_cards, write_json
 from radial.scoring.scoring import score
@@ -27,22 +29,26 @@ def score_targets(
     html: str | None = None,
 ) -> int:
     _check_files(json, html)
-    if html is not None and settings.data is None:
-        raise ValueError("--html draws features: give --data as well")
-    with _progress() as progress:
+    if by is not None:
+        parse(by)
+    if html is not None:
+        if settings.data is None:
+            raise ValueError("--html draws features: give --data as well")
+        from radial.scoring.page import page
+        from radial.scoring.plots import check_plotly
+
+        check_plotly()  # now, not after minutes of computing
+    with _Bar() as progress:
         cards = score(targets, settings, figures=html is not None, progress=progress)
     order, sentences = ranking(cards, by)
-    for card in cards:
-        if card.kind == "run":
-            write_json(Path(card.target) / SCORES, card.to_dict())
-    _write(json, {"ranking": sentences, "cards": [card.to_dict() for card in order]})
     if json != "-":
         print_cards(order, sentences, Console())
+    _write(json, {"ranking": sentences, "cards": [card.to_dict() for card in order]})
+    for card in cards:
+        _keep(card.directory, SCORES, card.to_dict())
     if html is not None:
-        from radial.scoring.page import page
-
         write_atomically(html, page(order, sentences))
-        print(f"page: {html}")
+        print(f"page: {html}", file=sys.stderr if json == "-" else sys.stdout)
     return 0
 
 
@@ -52,15 +58,26 @@ def evaluate_targets(
     from radial.scoring.labels import evaluate, print_evaluations
 
     _check_files(json)
-    with _progress() as progress:
-        results = [evaluate(target, settings, progress=progress) for target in targets]
-    for result in results:
-        if result["kind"] == "run":
-            write_json(Path(result["target"]) / EVALUATION, result)
-    _write(json, results)
+    results = []
+    with _Bar() as progress:
+        for target in targets:
+            results.append(evaluate(target, settings, progress=progress))
+            directory = results[-1].pop("directory")
+            _keep(directory, EVALUATION, results[-1])
     if json != "-":
         print_evaluations(results, Console())
+    _write(json, results)
     return 0
+
+
+def _keep(directory: str | Path | None, name: str, values: Any) -> None:
+    """Beside the run's result.json; where that cannot be written, what was found still counts."""
+    if directory is None:
+        return
+    try:
+        write_json(Path(directory) / name, values)
+    except OSError as error:
+        print(f"radial: {name} was not written: {error}", file=sys.stderr)
 
 
 def _write(file: str | None, values: Any) -> None:
@@ -80,10 +97,10 @@ def _check_files(*files: str | None) -> None:
             raise ValueError(f"cannot write {file}: it is a directory, or its parent is a file")
 
 
-class _progress:
+class _Bar:
     """A bar on a terminal, nothing elsewhere; called with (what, done, total)."""
 
-    def __enter__(self) -> _progress:
+    def __enter__(self) -> _Bar:
         console = Console(stderr=True)
         self.bar = Progress(console=console, transient=True, disable=not console.is_terminal)
         self.tasks: dict[str, Any] = {}

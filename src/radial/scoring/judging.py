@@ -13,7 +13,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from radial.evaluation.features import Layers
 from radial.health import diagnose
-from radial.kernels import Kernels
 from radial.metrics.scores import Score
 from radial.metrics.spectra import rankme_centred
 from radial.scoring.card import Card
@@ -33,10 +32,13 @@ def judge(target: Target, network: Network, plain: Layers) -> tuple[str, str]:
         born = target.facts.get("head_status", "unknown")
         if report.status == "broken":
             return "broken", report.verdict
-        if report.status in BORN_DEAD:
+        silent = report.relative_variance < NO_VARIANCE or report.effective_rank < NO_RANK
+        if report.status in BORN_DEAD and silent:
             if born == "alive":  # it fell during training: calibrating would not help
                 return "collapsed", f"alive at the start, now {report.verdict.split(';')[0]}"
             return "dead head", report.verdict.removeprefix("dead: ")
+        if report.status == "dead" and born not in BORN_DEAD:  # a residual path carries the rest
+            return "dead kernels", report.verdict.removeprefix("dead: ").split(";")[0]
     layers = [("backbone", plain.backbone), ("projector", plain.projector)]
     for name, features in layers:
         if features is None:
@@ -48,11 +50,10 @@ def judge(target: Target, network: Network, plain: Layers) -> tuple[str, str]:
         rank = rankme_centred(features) if features.shape[1] >= 4 else math.inf
         if rank < NO_RANK:
             return "collapsed", f"{name} outputs have effective rank {rank:.2f}"
-    status, reason = said_by_training(target)
-    if status:
-        return status, reason
-    if untrained(network.backbone):
-        return "untrained", "random weights: its BatchNorm has seen no batch"
+    if target.verdict not in ("", "ok"):
+        return said_by_training(target)
+    if network.random or untrained(network.backbone):
+        return "untrained", "random weights"
     return "ok", ""
 
 
@@ -71,19 +72,24 @@ def said_by_training(target: Target) -> tuple[str, str]:
     if target.verdict and target.verdict != "ok":
         status = "broken" if target.verdict == "diverged" else target.verdict
         return status, f"during training: {target.reason}"
-    if target.facts.get("head_status") in BORN_DEAD:
+    if not target.verdict and target.facts.get("head_status") in BORN_DEAD:
         return "dead head", f"before the first step: {target.facts['head_health']}"
     return "", ""
 
 
-def far_apart(kernels: Kernels) -> str:
+def far_apart(target: Target) -> str:
     """A reason, where kernels of a Gaussian head can reach neither each other nor the images."""
-    centers = kernels.centers[:512].double()
+    config = target.facts.get("config", {})
+    if config.get("radial_function", "gaussian") != "gaussian" or config.get("normalize"):
+        return ""
+    assert target.kernels is not None
+    centers = target.kernels.centers[:512].double()
     apart = torch.pdist(centers).median() if len(centers) > 1 else torch.zeros(())
-    scaled = float(apart * kernels.shapes.double().median())
+    scaled = float(apart * target.kernels.shapes.double().median())
     if scaled < DEAD_BEYOND:
         return ""
-    return f"ε‖c_i−c_j‖ ≈ {scaled:.3g}: a Gaussian kernel gives exactly 0 there"
+    kind = "a Gaussian kernel gives" if config else "if the kernels are Gaussian, they give"
+    return f"ε‖c_i−c_j‖ ≈ {scaled:.3g}: {kind} exactly 0 there"
 
 
 def annotated(scores: Sequence[Score], target: Target, status: str) -> tuple[Score, ...]:
@@ -97,7 +103,7 @@ def annotated(scores: Sequence[Score], target: Target, status: str) -> tuple[Sco
         elif one.layer == "kernels" and start is not None:
             one = replace(one, start=start)
             if abs(one.value - start) <= UNMOVED * max(abs(start), 1e-12):
-                one = warn(one, "as before the first step: the kernels have hardly moved")
+                one = warn(one, "the same as before the first step")
         if one.name == "sns_paper" and one.value < 1e-12 and status != "dead head":
             one = warn(one, "underflows on a head that is alive: use sns_width")
         found.append(one)
@@ -106,10 +112,10 @@ def annotated(scores: Sequence[Score], target: Target, status: str) -> tuple[Sco
 
 def across(cards: list[Card]) -> list[Card]:
     """Warn where a score does not compare the targets of one table."""
-    methods = sorted({card.method for card in cards if card.method is not None})
-    if len(methods) < 2:
+    methods = sorted({card.method or "unknown" for card in cards})
+    if len(cards) < 2 or (len(methods) == 1 and methods != ["unknown"]):
         return cards
-    line = f"compares runs of one method only, not {' with '.join(methods)}"
+    line = f"compares runs of one method only; here: {', '.join(methods)}"
     return [
         replace(
             card,

@@ -34,6 +34,7 @@ def evaluate(
         root=settings.data_root,
         image_size=settings.image_size or target.image_size,
         split=settings.split,
+        max_bad=settings.max_bad_images,
     )
     data.require_labels()
     network = build(target, image_size=data.image_size, backbone=settings.backbone)
@@ -47,6 +48,8 @@ def evaluate(
     return {
         "target": name,
         "kind": target.kind,
+        "checkpoint": target.checkpoint,
+        "directory": None if target.directory is None else str(target.directory),
         "backbone": network.name,
         "method": target.method,
         "head": target.head,
@@ -55,6 +58,7 @@ def evaluate(
             "split": data.split,
             "image_size": data.image_size,
             **{f"{part}_images": len(getattr(data, part)) for part in PARTS},
+            "train_labelled": int((parts[1] >= 0).sum()),
         },
         "probes": {
             protocol: probe(*parts, protocol=protocol, **options).to_dict()
@@ -114,7 +118,7 @@ def print_evaluations(results: Sequence[dict[str, Any]], console: Console) -> No
         table.add_row(
             name,
             f"kNN, k {near['k']}, T {near['temperature']:g}",
-            f"{sizes['train_images']:,}/–/{sizes['test_images']:,}",
+            f"{sizes['train_labelled']:,}/–/{near['samples']:,}",
             f"{near['accuracy']:.1%}",
             "",
             "–" if near["top5"] is None else f"{near['top5']:.1%}",
@@ -126,6 +130,7 @@ def print_evaluations(results: Sequence[dict[str, Any]], console: Console) -> No
             console.print(f"{result['target']}: {note}", markup=False, highlight=False)
         for protocol, found in result["probes"].items():
             if not found["converged"] and protocol == "exact":
-                console.print(f"{result['target']}: the exact probe has not converged")
+                line = f"{result['target']}: the exact probe has not converged"
+                console.print(line, markup=False, highlight=False)
     for text in {p: f["assumptions"] for r in results for p, f in r["probes"].items()}.items():
         console.print(f"{text[0]}: {text[1]}", style="bright_black", highlight=False, markup=False)

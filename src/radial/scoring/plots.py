@@ -29,12 +29,18 @@ _RIDGES = {"widths": "#c98613", "kernel to kernel": "#8a68d8", "image to kernel"
 _GREY = "rgba(128,138,155,.8)"
 
 
-def _figure(height: int, **layout: Any) -> Any:
-    """An empty figure without background; the style sheet sets the colours of text and grid."""
+def check_plotly() -> None:
     try:
-        from plotly import graph_objects as go
+        import plotly  # noqa: F401
     except ImportError as error:
         raise ValueError("the page needs plotly: pip install 'radial-ssl[study]'") from error
+
+
+def _figure(height: int, **layout: Any) -> Any:
+    """An empty figure without background; the style sheet sets the colours of text and grid."""
+    check_plotly()
+    from plotly import graph_objects as go
+
     figure = go.Figure(
         layout={
             "template": "none",

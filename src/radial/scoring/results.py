@@ -25,7 +25,12 @@ READ_FROM = {
     "features": "backbone, projector",
     "views": "views of both",
 }
-COLOURS = {"ok": "green", "untrained": "yellow", "not measured": "bright_black"}
+COLOURS = {
+    "ok": "green",
+    "untrained": "yellow",
+    "dead kernels": "yellow",
+    "not measured": "bright_black",
+}
 
 
 def write_json(path: Path | str, values: Any) -> None:

@@ -29,6 +29,7 @@ from radial.scoring.settings import Settings
 from radial.scoring.targets import Network, Target, build, find
 
 Progress = Callable[[str, int, int], None]  # what, done, total
+QUICK = 512  # kernels: intervals of more take longer than the second that is promised
 LEAST = 16  # images: no score is read off fewer
 
 
@@ -50,12 +51,15 @@ def score(
 
 
 def _from_kernels(target: Target, settings: Settings) -> Card:
+    status, reason = said_by_training(target)
+    if target.kernels is None and status == "broken":
+        return _card(target, "not read", status, reason, scores=())
     if target.kernels is None:
         raise ValueError(f"{target.name} has no RBF kernels: without --data nothing can be scored")
-    status, reason = said_by_training(target)
-    if not status and (reason := far_apart(target.kernels)):
+    if not status and (reason := far_apart(target)):
         status = "dead head"
-    scores = Scores(settings.scores, repeats=settings.repeats, seed=settings.seed)
+    repeats = settings.repeats if len(target.kernels.centers) <= QUICK else 0
+    scores = Scores(settings.scores, repeats=repeats, seed=settings.seed)
     scores.update("kernels", kernels=target.kernels)
     return _card(
         target,
@@ -63,7 +67,7 @@ def _from_kernels(target: Target, settings: Settings) -> Card:
         status or "not measured",
         reason or "no images: give --data for the full card",
         scores=annotated(scores.compute(), target, status),
-        data=_layer_facts(target.kernels),
+        data=_file_facts(target) | _layer_facts(target.kernels),
     )
 
 
@@ -71,6 +75,7 @@ def _card(target: Target, backbone: str, status: str, reason: str, **more: Any) 
     return Card(
         target=target.name,
         kind=target.kind,
+        directory=target.directory,
         backbone=backbone,
         method=target.method,
         head=target.head,
@@ -79,6 +84,10 @@ def _card(target: Target, backbone: str, status: str, reason: str, **more: Any) 
         versions=versions(),
         **more,
     )
+
+
+def _file_facts(target: Target) -> dict[str, Any]:
+    return {} if target.checkpoint is None else {"checkpoint": target.checkpoint}
 
 
 def _layer_facts(kernels: Kernels | None) -> dict[str, Any]:
@@ -101,7 +110,11 @@ class Bench:
         if size not in self._data:
             assert settings.data is not None
             self._data[size] = load_data(
-                settings.data, root=settings.data_root, image_size=size, split=settings.split
+                settings.data,
+                root=settings.data_root,
+                image_size=size,
+                split=settings.split,
+                max_bad=settings.max_bad_images,
             )
         return self._data[size]
 
@@ -163,6 +176,7 @@ def _from_images(target: Target, settings: Settings, bench: Bench, figures: bool
         image_size=data.image_size,
         backbone=settings.backbone,
         radial_function=settings.radial_function,
+        normalize=settings.normalize,
     )
     notes, layer, kernels = list(network.notes), network.rbf_layer, target.kernels
     scores = Scores(settings.scores, repeats=settings.repeats, seed=settings.seed)
@@ -172,9 +186,8 @@ def _from_images(target: Target, settings: Settings, bench: Bench, figures: bool
         if kernels is not None:
             scores.update("kernels", kernels=kernels)
         found = annotated(scores.compute(), target, "broken")
-        return _card(
-            target, network.name, "broken", str(error), scores=found, data=bench.facts(data)
-        )
+        facts = _file_facts(target) | bench.facts(data)
+        return _card(target, network.name, "broken", str(error), scores=found, data=facts)
     if layer is None and settings.fit_head:
         layer, plain, views, kernels, note = _fitted(plain, views, settings)
         notes.append(note)
@@ -192,7 +205,7 @@ def _from_images(target: Target, settings: Settings, bench: Bench, figures: bool
         reason,
         scores=annotated(scores.compute(), target, status),
         warnings=tuple(notes),
-        data=bench.facts(data) | _layer_facts(kernels),
+        data=_file_facts(target) | bench.facts(data) | _layer_facts(kernels),
         figures=_figures(plain, layer, bench.images(data)[0]) if figures else None,
     )
 

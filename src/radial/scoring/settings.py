@@ -28,8 +28,10 @@ class Settings:
         image_size: by default what the target was trained at, else the dataset's.
         split: as for ``radial train``.
         data_root: where downloaded datasets are kept.
+        max_bad_images: how many unreadable images are skipped before it is an error.
         backbone: architecture of checkpoints that are not radial's.
         radial_function: of RBFN heads in such checkpoints.
+        normalize: whether the RBF layers of such checkpoints are normalised.
         fit_head: fit an RBFN head where a target has no kernels.
         batch: images at once.
         cache: keep features on disk.
@@ -47,8 +49,10 @@ class Settings:
     image_size: int | None = None
     split: Literal["auto", "paper", "own"] = "auto"
     data_root: str | None = None
+    max_bad_images: int = 10
     backbone: str | None = None
     radial_function: str = "gaussian"
+    normalize: bool = False
     fit_head: bool = False
     batch: int = 256
     cache: bool = True
@@ -76,6 +80,7 @@ class EvalSettings:
         image_size: by default what the target was trained at, else the dataset's.
         split: as for ``radial train``.
         data_root: where downloaded datasets are kept.
+        max_bad_images: how many unreadable images are skipped before it is an error.
         backbone: architecture of checkpoints that are not radial's.
         batch: images at once.
         cache: keep features on disk.
@@ -89,6 +94,7 @@ class EvalSettings:
     image_size: int | None = None
     split: Literal["auto", "paper", "own"] = "auto"
     data_root: str | None = None
+    max_bad_images: int = 10
     backbone: str | None = None
     batch: int = 256
     cache: bool = True

@@ -16,7 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from radial.backbones import TORCHVISION, build_backbone, load_backbone
+from radial.backbones import (
+    IMAGENET_STEM,
+    SMALL_STEM,
+    TORCHVISION,
+    build_backbone,
+    load_backbone,
+)
 from radial.functions import RadialFunction, TensorFunction
 from radial.kernels import Kernels, is_momentum_copy, load_kernels, read_state
 from radial.layer import RBFLayer, deepest_rbf_layer
@@ -25,6 +31,7 @@ from radial.training.config import from_dict
 from radial.training.directory import CONFIG, RESULT, read_result
 
 Radial = str | RadialFunction | TensorFunction
+MOST_STAGES = 64  # of a head
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean, std
 
 
@@ -41,6 +48,8 @@ class Target:
     kernels: Kernels | None = None  # of the projection head's deepest layer
     verdict: str = ""  # of the training, from result.json
     reason: str = ""
+    image_size: int | None = None  # it was trained at, where that is known
+    epoch: int | None = None
 
     @property
     def method(self) -> str | None:
@@ -51,8 +60,11 @@ class Target:
         return self.facts["config"]["head"] if self.facts else None
 
     @property
-    def image_size(self) -> int | None:
-        return self.facts.get("image_size")
+    def checkpoint(self) -> str | None:
+        """The file, and after how many epochs it was written."""
+        if self.path is None:
+            return None
+        return self.path.name + ("" if self.epoch is None else f", epoch {self.epoch + 1}")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,6 +75,7 @@ class Network:
     backbone: nn.Module
     projection_head: nn.Module | None
     statistics: tuple[Tensor, Tensor] | None  # mean and std; None: the data's own
+    random: bool = False  # asked for without weights
     notes: tuple[str, ...] = ()
 
     @property
@@ -106,7 +119,7 @@ def _run(name: str, directory: Path) -> Target:
 def _checkpoint(name: str, path: Path, kind: str = "checkpoint", **known: Any) -> Target:
     content = read_state(path)
     facts = content.get("radial")
-    facts = facts if isinstance(facts, Mapping) and "config" in facts else {}
+    facts = facts if isinstance(facts, Mapping) and _whole(facts) else {}
     if kind == "run" and not facts:
         raise ValueError(f"{path} is not a checkpoint of radial train")
     state = content
@@ -116,12 +129,46 @@ def _checkpoint(name: str, path: Path, kind: str = "checkpoint", **known: Any) -
     tensors = {k: v for k, v in state.items() if isinstance(k, str) and isinstance(v, Tensor)}
     if not tensors:
         raise ValueError(f"{path} holds no tensors by name")
-    kernels = None
-    if any(key.split(".")[-1] == "kernels_centers" for key in tensors):
+    kernels, size = None, facts.get("image_size")
+    ends = ("kernels_centers", "log_shapes")
+    of_kernels = [value for key, value in tensors.items() if key.split(".")[-1] in ends]
+    if not all(bool(value.isfinite().all()) for value in of_kernels):
+        known = known | {"verdict": "diverged", "reason": "its kernels are NaN or inf"}
+    elif of_kernels:
         kernels = load_kernels(tensors)[-1]
+    if path.suffix == ".safetensors" and (told := _metadata(path)):
+        size = int(told["image_size"])
+    epoch = content.get("epoch")
     return Target(
-        name=name, kind=kind, path=path, state=tensors, facts=facts, kernels=kernels, **known
+        name=name,
+        kind=kind,
+        path=path,
+        state=tensors,
+        facts=facts,
+        kernels=kernels,
+        image_size=size,
+        epoch=epoch if isinstance(epoch, int) else None,
+        **known,
     )
+
+
+def _whole(facts: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint's facts are those that radial train writes."""
+    config = facts.get("config")
+    needed = {"image_size", "stem", "mean", "std", "head_status", "head_health"}
+    return (
+        isinstance(config, Mapping) and {"method", "head"} <= config.keys() and needed <= set(facts)
+    )
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    """Of a backbone that ``radial export`` wrote; nothing for other files."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        found: dict[str, str] = file.metadata() or {}
+    told = {"name", "stem", "image_size"} <= found.keys() and found["image_size"].isdecimal()
+    return found if told else {}
 
 
 def build(
@@ -130,6 +177,7 @@ def build(
     image_size: int,
     backbone: str | None = None,
     radial_function: Radial = "gaussian",
+    normalize: bool = False,
 ) -> Network:
     """The network of a target in eval mode, for images of ``image_size``.
 
@@ -142,9 +190,9 @@ def build(
     if target.facts:
         return _ours(target)
     assert target.path is not None
-    if target.path.suffix == ".safetensors" and (found := _exported(target.path)) is not None:
-        return found
-    return _foreign(target, image_size, backbone, radial_function)
+    if target.path.suffix == ".safetensors" and _metadata(target.path):
+        return _exported(target.path)
+    return _foreign(target, image_size, backbone, radial_function, normalize)
 
 
 def _ours(target: Target) -> Network:
@@ -184,6 +232,7 @@ def _model(name: str, image_size: int) -> Network:
         backbone=module.eval(),
         projection_head=None,
         statistics=_statistics(module) if chosen else None,
+        random=chosen is None,
     )
 
 
@@ -194,14 +243,8 @@ def _statistics(module: nn.Module) -> tuple[Tensor, Tensor]:
     return torch.tensor(mean), torch.tensor(std)
 
 
-def _exported(path: Path) -> Network | None:
-    """A file that ``radial export`` wrote, which says what it is; None for other files."""
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        metadata = file.metadata() or {}
-    if not {"name", "stem", "image_size"} <= metadata.keys():
-        return None
+def _exported(path: Path) -> Network:
+    """A file that ``radial export`` wrote, which says what it is."""
     module, metadata = load_backbone(path)
     known = {"mean", "std"} <= metadata.keys()
     mean, std = (torch.tensor(json.loads(metadata[key]) if known else 0) for key in ("mean", "std"))
@@ -214,25 +257,34 @@ def _exported(path: Path) -> Network | None:
 
 
 def _foreign(
-    target: Target, image_size: int, backbone: str | None, radial_function: Radial
+    target: Target,
+    image_size: int,
+    backbone: str | None,
+    radial_function: Radial,
+    normalize: bool,
 ) -> Network:
-    names, complaints = (backbone,) if backbone else TORCHVISION, []
-    for name in names:
+    own = {key: value for key, value in target.state.items() if not is_momentum_copy(key)}
+    state = renamed(own or target.state)
+    stem = _stem(state)
+    complaints = []
+    for name in (backbone,) if backbone else TORCHVISION:
         try:
-            module, info = build_backbone(name, image_size=image_size, weights=target.path)
+            module, info = build_backbone(name, image_size=image_size, weights=state, stem=stem)
             break
         except ValueError as error:
             complaints.append(str(error))
     else:
         if backbone:
-            raise ValueError(complaints[0])
+            raise ValueError(f"{target.path}: {complaints[0]}")
         found = ", ".join(list(target.state)[:3])
         raise ValueError(
             f"{target.path}: no backbone found in it: expected the keys of one of "
             f"{', '.join(TORCHVISION)}, such as conv1.weight and layer1.0.conv1.weight, under any "
             f"prefix; found {found}, …; name its architecture by --backbone"
         )
-    head, notes = rebuild_head(target.state, info.feature_dim, radial_function)
+    head, notes = rebuild_head(state, info.feature_dim, radial_function, normalize)
+    if len(own) < len(target.state):
+        notes = (*notes, "the momentum copy in the file was left aside")
     return Network(
         name=info.name,
         backbone=module.eval(),
@@ -242,39 +294,75 @@ def _foreign(
     )
 
 
+def renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """LightlySSL's examples hold a ResNet's children in a Sequential: 0 is conv1, 4 layer1.
+
+    >>> list(renamed({"backbone.0.weight": torch.zeros(8, 3, 7, 7), "backbone.4.0.bn1.bias": 0}))
+    ['backbone.conv1.weight', 'backbone.layer1.0.bn1.bias']
+    """
+    names = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"}
+    stems = (k for k, v in state.items() if k.endswith(".0.weight") and v.dim() == 4)
+    first = next((key for key in stems if state[key].shape[1] == 3), None)  # of colours
+    if first is None:
+        return dict(state)
+    prefix = first.removesuffix("0.weight")
+    place = re.compile(rf"{re.escape(prefix)}(\d)\.")
+    return {
+        place.sub(lambda found: f"{prefix}{names.get(found[1], found[1])}.", key, count=1): value
+        for key, value in state.items()
+    }
+
+
+def _stem(state: Mapping[str, Tensor]) -> str | None:
+    """By the size of the first convolution: a ResNet's stem cannot be told from the images'."""
+    first = (value for key, value in state.items() if re.search(r"(^|\.)conv1\.weight$", key))
+    sizes = [value.shape[-1] for value in first if value.dim() == 4 and value.shape[1] == 3]
+    return {3: SMALL_STEM, 7: IMAGENET_STEM}.get(sizes[0]) if sizes else None
+
+
 def rebuild_head(
-    state: Mapping[str, Tensor], features: int, radial_function: Radial = "gaussian"
+    state: Mapping[str, Tensor],
+    features: int,
+    radial_function: Radial = "gaussian",
+    normalize: bool = False,
 ) -> tuple[nn.Module | None, tuple[str, ...]]:
     """A projection head in LightlySSL's layout, ``projection_head.layers.<i>.…``, from its tensors.
 
     Linear, BatchNorm and RBF layers are known by their tensors, a place without any is a ReLU.
-    What tensors cannot tell, radial function and residual path, is assumed: a head with
-    BatchNorm is taken for radial's (residual), one without for the published.
+    What tensors cannot tell is assumed, and said: the radial function, normalisation, and that a
+    head with BatchNorm is radial's (residual), one without it the published. A head with more
+    than such layers is left out: half of a head is another head.
     """
     prefix = _projection_prefix(state)
     if prefix is None:
         return None, ("no projection head in LightlySSL's layout: backbone only",)
-    tensors = part(dict(state), prefix)
+    whole = part(dict(state), prefix.removesuffix("layers."))
+    tensors = part(whole, "layers.")
     places: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         number, _, rest = name.partition(".")
         places.setdefault(int(number), {})[rest] = value
     residual = any("running_mean" in found for found in places.values())
-    stages = [
-        _stage(places.get(place, {}), residual, radial_function) for place in range(max(places) + 1)
-    ]
-    head = nn.Sequential(*stages)
     try:
+        if len(tensors) < len(whole) or max(places) > MOST_STAGES:
+            raise ValueError("it has more than numbered layers")
+        head = nn.Sequential(
+            *(
+                _stage(places.get(place, {}), residual, radial_function, normalize)
+                for place in range(max(places) + 1)
+            )
+        )
         head.load_state_dict(tensors, strict=True)
         if bool(head.eval()(torch.zeros(1, features)).isnan().any()):
             raise ValueError("its output is NaN")
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, KeyError) as error:
         return None, (f"the projection head was not rebuilt ({first_line(error)}): backbone only",)
-    notes: tuple[str, ...] = ()
-    if any(isinstance(stage, RBFLayer) for stage in stages):
-        path = "with" if residual else "without"
-        notes = (f"head rebuilt from its keys as {radial_function}, {path} residual path",)
-    return head, notes
+    if deepest_rbf_layer(head) is None:
+        return head, ("head rebuilt from its keys, with ReLU between its layers",)
+    path = "with" if residual else "without"
+    normal = "normalised" if normalize else "not normalised"
+    kind = f"{radial_function}, {normal}, Euclidean, {path} residual path"
+    return head, (f"head rebuilt from its keys as {kind}",)
 
 
 def _projection_prefix(state: Mapping[str, Tensor]) -> str | None:
@@ -284,7 +372,9 @@ def _projection_prefix(state: Mapping[str, Tensor]) -> str | None:
     return own[0] if own else None
 
 
-def _stage(tensors: Mapping[str, Tensor], residual: bool, radial_function: Radial) -> nn.Module:
+def _stage(
+    tensors: Mapping[str, Tensor], residual: bool, radial_function: Radial, normalize: bool
+) -> nn.Module:
     if "kernels_centers" in tensors:
         kernels, width = tensors["kernels_centers"].shape
         out = len(tensors["weights"])
@@ -293,6 +383,7 @@ def _stage(tensors: Mapping[str, Tensor], residual: bool, radial_function: Radia
             kernels,
             out,
             radial_function=radial_function,
+            normalize=normalize and (True if residual else "published"),
             residual=residual and out == width,
             init="paper",
         )

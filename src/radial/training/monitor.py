@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,14 @@ class Monitor(pl.Callback):
 
 
 def measure(module: Run, keys: Sequence[str]) -> dict[str, float]:
-    """Each score by its key; what is undefined, as of a collapsed network, is NaN."""
+    """Each score by its key; what is undefined, as of a diverged network, is NaN."""
+    try:
+        return _measure(module, keys)
+    except ValueError:  # NaN or inf in features or kernels: the guard says so
+        return dict.fromkeys(keys, math.nan)
+
+
+def _measure(module: Run, keys: Sequence[str]) -> dict[str, float]:
     method, data = module.method, module.data
     needs = {SCORES[key.partition("@")[0]].needs for key in keys}
     images = data.val.subset(range(min(IMAGES, len(data.val))))
@@ -106,7 +114,7 @@ def measure(module: Run, keys: Sequence[str]) -> dict[str, float]:
     if layer is not None:
         scores.update("kernels", kernels=load_kernels(layer.state_dict())[-1])
         if views.kernel_input is not None:
-            nearest, activations = layer.answers(views.kernel_input)
+            nearest, activations = layer.answers(views.kernel_input.to(layer.centers))
             scores.update("kernels", nearest=nearest, activations=activations)
     return {score.key: score.value for score in scores.compute()}
 
