@@ -155,7 +155,8 @@ def test_what_float32_cannot_reach_is_given_up(generator) -> None:
 
 def test_leading_directions_are_those_of_the_covariance(generator) -> None:
     x = torch.randn(300, 40, generator=generator) * torch.logspace(1, -3, 40)
-    directions, variances = leading_directions(x, 6)
+    directions, variances, shadow = leading_directions(x, 6)
+    torch.testing.assert_close(shadow, x @ directions, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(directions.T @ directions, torch.eye(6), atol=1e-5, rtol=0.0)
     expected = torch.linalg.eigvalsh(x.T @ x / 300).flip(0)[:6]
     torch.testing.assert_close(variances[:2], expected[:2], rtol=0.02, atol=0.0)
@@ -191,9 +192,9 @@ def test_exact_agrees_with_scikit_learn(generator) -> None:
         )
         for tried in found.path
     }
-    for tried in found.path:  # within one sample of 150: 1e-5 nats can move one
+    for tried in found.path:  # within two samples of 150: 1e-4 nats can move some
         expected = peers[tried.strength].score(scaler.transform(val), y_val)
-        assert tried.accuracy == pytest.approx(expected, abs=1.01 / 150)
+        assert tried.accuracy == pytest.approx(expected, abs=2.01 / 150)
     accuracies = [tried.accuracy for tried in found.path]
     assert found.strength == found.path[accuracies.index(max(accuracies))].strength
     peer = peers[found.strength]

@@ -97,8 +97,8 @@ class Regression:
     def __init__(self, x: Tensor, y: Tensor) -> None:
         self.x, self.y = x, y[:, None]
         self.frequency = torch.bincount(y).to(x) / len(x)  # (K,)
-        self.directions, self.variances = leading_directions(x, min(_DIRECTIONS, *x.shape))
-        self.leading = torch.cat([x @ self.directions, x.new_ones(len(x), 1)], dim=1)  # (N, R + 1)
+        self.directions, self.variances, shadow = leading_directions(x, min(_DIRECTIONS, *x.shape))
+        self.leading = torch.cat([shadow, x.new_ones(len(x), 1)], dim=1)  # (N, R + 1)
 
     def path(self, strengths: Sequence[float], *, tolerance: float = TOLERANCE) -> Iterator[Fit]:
         """A fit for each strength, from the strongest penalty to the weakest, as asked for.
@@ -208,16 +208,18 @@ class Regression:
         )
 
 
-def leading_directions(x: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """Orthonormal (D, R) and the variances (R,) of x along them, descending; always the same.
+def leading_directions(x: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Orthonormal (D, R), variances (R,) of x along them, descending, and x in them (N, R).
 
-    By one step of randomised power iteration: near the leading ones is all that is needed.
+    By one step of randomised power iteration, the same every time: near the leading ones is all
+    that is needed.
     """
     q = torch.randn(x.shape[1], rank, generator=Generator().manual_seed(0)).to(x)
     q = torch.linalg.qr(x.T @ (x @ q)).Q
     shadow = x @ q
     values, vectors = torch.linalg.eigh(shadow.T @ shadow / len(x))
-    return (q @ vectors).flip(1), values.flip(0).clamp(min=0.0)
+    vectors = vectors.flip(1)
+    return q @ vectors, values.flip(0).clamp(min=0.0), shadow @ vectors
 
 
 def _minimise(

@@ -93,7 +93,7 @@ class Spectra:
     @cached_property
     def squared_cosines(self) -> float:
         """Σ of cos² over all pairs of rows, each with itself too: ‖UᵀU‖²_F, U of unit rows."""
-        return float(self._unit_gram.uncentred().square_().sum())
+        return self._unit_gram.uncentred_squares()
 
     @cached_property
     def _gram(self) -> _Gram:
@@ -140,8 +140,13 @@ class _Gram:
     def centred(self) -> Tensor:
         return self._sum(self.dtype)
 
-    def uncentred(self) -> Tensor:
-        return self._add_mean(self.centred)
+    def uncentred_squares(self) -> float:
+        """Sum of the squared entries of the Gram matrix of the rows as they are."""
+        if not self.tall:
+            return float(self._add_mean(self.centred).square_().sum())
+        mean, gram = self.mean, self.centred
+        along, length = self.n * mean @ gram @ mean, self.n * mean @ mean
+        return float(torch.linalg.vector_norm(gram).square() + 2.0 * along + length.square())
 
     @cached_property
     def varying(self) -> Tensor:
@@ -164,30 +169,32 @@ class _Gram:
 
     @cached_property
     def centred_eigenvalues(self) -> Tensor:
-        gram, reduced = self._resolved
-        return self._refine(gram, reduced.values[: self.rank])
+        _, reduced = self._resolved
+        return self._refine(reduced.values[: self.rank], centre=True)
 
     @cached_property
     def uncentred_eigenvalues(self) -> Tensor:
         gram, reduced = self._resolved
-        gram = self._add_mean(gram)
-        values = reduced.values_with(self.n) if self.tall else _Reduced(gram).values
-        return self._refine(gram, values, centre=False)
+        if self.tall:
+            return self._refine(reduced.values_with(self.n), centre=False)
+        return self._refine(_Reduced(self._add_mean(gram)).values, centre=False)
 
     @cached_property
     def _resolved(self) -> tuple[Tensor, _Reduced]:
         """The centred matrix, in float64 products if float32 ones do not resolve it."""
-        gram, mean = self.centred, self.mean if self.tall else None
-        reduced = _Reduced(gram, mean)
+        mean = self.mean if self.tall and self.scale is None else None
+        gram, reduced = self.centred, _Reduced(self.centred, mean)
         values = reduced.values[: self.rank]
         if self.dtype == torch.float64 or _above(_FLOAT32_RESOLVES, values):
             return gram, reduced
         gram = self._sum(torch.float64)
         return gram, _Reduced(gram, mean)
 
-    def _refine(self, gram: Tensor, values: Tensor, *, centre: bool = True) -> Tensor:
+    def _refine(self, values: Tensor, *, centre: bool) -> Tensor:
         """k eigenvalues, 0 where none is given; those not resolved are taken from the rows."""
         if not _above(_FLOAT64_RESOLVES, values):
+            gram, _ = self._resolved
+            gram = gram if centre else self._add_mean(gram)
             alive = gram.diagonal().nonzero().squeeze(1)
             every, vectors = torch.linalg.eigh(_part(gram, alive))
             basis = vectors[:, every < _SMALL * every[-1]]
@@ -255,7 +262,8 @@ class _Reduced:
                 v /= v.norm()
                 w = matrix @ v
                 w -= (v @ w) * v
-                matrix = torch.addr(matrix, v, w, alpha=-2.0).addr_(w, v, alpha=-2.0)
+                pair = torch.stack([v, w])
+                matrix = torch.addmm(matrix, pair.T, pair.flip(0), alpha=-2.0)
         self.device = matrix.device
         self.diagonal, self.beside = _tridiagonal(matrix)
 
