@@ -52,7 +52,6 @@ def test_seed_and_scale(score) -> None:
 def test_at_most_4096_samples_are_used() -> None:
     z = torch.randn(5000, 2)
     order = torch.randperm(5000, generator=torch.Generator().manual_seed(0))
-    assert kmeans_silhouette(z, clusters=2) != kmeans_silhouette(z[order[:4096]][:500], clusters=2)
     changed = z.clone()
     changed[order[4096:]] = 100.0  # samples that are not drawn
     assert kmeans_silhouette(changed, clusters=2) == kmeans_silhouette(z, clusters=2)

@@ -95,6 +95,14 @@ def test_invariances_and_duplicates(score) -> None:
     assert score(z @ turn) == pytest.approx(exact, rel=tolerance)
 
 
+@pytest.mark.parametrize("score", [two_nn, mst_dimension])
+def test_input_is_left_alone(score) -> None:
+    z = cube(60, 3, 12).requires_grad_()
+    before = z.detach().clone()
+    score(z)
+    torch.testing.assert_close(z.detach(), before, rtol=0.0, atol=0.0)
+
+
 def test_the_seed_draws_the_parts() -> None:
     z = cube(300, 3, 12)
     assert mst_dimension(z, seed=1) == mst_dimension(z, seed=1)

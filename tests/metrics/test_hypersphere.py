@@ -124,6 +124,16 @@ def test_invariances(score) -> None:
         assert score(same) == pytest.approx(exact, rel=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_input_is_left_alone(dtype: torch.dtype) -> None:
+    views = torch.randn(30, 2, 5, dtype=dtype, requires_grad=True)
+    before = views.detach().clone()
+    alignment(views)
+    for score in SCORES:
+        score(views[:, 0])
+    torch.testing.assert_close(views.detach(), before, rtol=0.0, atol=0.0)
+
+
 def test_spectra_are_shared() -> None:
     z = torch.randn(60, 5)
     s = Spectra(z)

@@ -118,6 +118,13 @@ def test_bad_input(views: Tensor, delta: float, message: str) -> None:
         lidar(views, delta=delta)
 
 
+def test_input_is_left_alone() -> None:
+    views = make_views(30, 2, 5).double().requires_grad_()
+    before = views.detach().clone()
+    lidar(views, delta=1e-4)
+    torch.testing.assert_close(views.detach(), before, rtol=0.0, atol=0.0)
+
+
 def test_delta_has_no_default_and_epsilon_is_checked() -> None:
     with pytest.raises(TypeError, match="delta"):
         lidar(torch.randn(9, 2, 3))

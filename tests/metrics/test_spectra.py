@@ -273,14 +273,21 @@ def test_samples_that_are_all_the_same(
         alpha_req(s)
 
 
-def test_input_is_left_alone_and_gradients_do_not_matter() -> None:
-    z = torch.randn(40, 6, requires_grad=True)
+@pytest.mark.parametrize("shape", [(40, 6), (6, 40)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_input_is_left_alone(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    z = torch.randn(shape, dtype=dtype, requires_grad=True)
     before = z.detach().clone()
     s = Spectra(z)
-    assert isinstance(rankme(s), float)
+    for score in SCORES:
+        assert isinstance(score(s), float)
     assert s.squared_cosines > 0.0
+    assert len(s.unit_eigenvalues) == 6
     torch.testing.assert_close(z.detach(), before, rtol=0.0, atol=0.0)
-    half = z.detach().to(torch.bfloat16)
+
+
+def test_half_precision_is_widened() -> None:
+    half = torch.randn(40, 6).to(torch.bfloat16)
     assert rankme(half) == pytest.approx(rankme(half.double()), rel=1e-9)
 
 
