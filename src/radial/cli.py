@@ -22,6 +22,7 @@ usage: radial COMMAND [options]
   score    report card of checkpoints, without labels
   eval     accuracy of a checkpoint, with labels
   export   write a trained backbone, or its kernels, to a file
+  study    many runs from one plan: run, import, audit, report
 
 `radial COMMAND --help` lists the options of a command.
 """
@@ -203,6 +204,12 @@ def export_command(arguments: list[str]) -> int:
     return 0
 
 
+def study_command(arguments: list[str]) -> int:
+    from radial.study.commands import main
+
+    return main(arguments)
+
+
 def _parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
     from jsonargparse import ArgumentError
 
@@ -243,6 +250,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "score": score_command,
     "eval": eval_command,
     "export": export_command,
+    "study": study_command,
 }
 
 if __name__ == "__main__":

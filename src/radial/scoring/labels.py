@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -18,41 +19,63 @@ from radial.evaluation.probe import probe
 from radial.scoring.card import versions
 from radial.scoring.results import short, widened
 from radial.scoring.settings import EvalSettings
-from radial.scoring.targets import Network, Target, build, find
+from radial.scoring.targets import Network, build, find
 
 Progress = Callable[[str, int, int], None]
 PARTS = ("train", "val", "test")
+FEW = 0.01  # of the labels: the least that a label-free score must be worth
 
 
 def evaluate(
-    name: str, settings: EvalSettings, *, progress: Progress | None = None
+    name: str,
+    settings: EvalSettings,
+    *,
+    progress: Progress | None = None,
+    data: Data | None = None,
 ) -> dict[str, Any]:
-    """Probe and nearest neighbours on frozen backbone features; plain values, as in eval.json."""
+    """Probe and nearest neighbours on frozen backbone features; plain values, as in eval.json.
+
+    ``data`` where it is loaded already, at the size that the target was trained at.
+    """
     target = find(name)
-    data = load_data(
-        settings.data,
-        root=settings.data_root,
-        image_size=settings.image_size or target.image_size,
-        split=settings.split,
-        max_bad=settings.max_bad_images,
-    )
-    data.require_labels()
+    if data is None:
+        data = load_data(
+            settings.data,
+            root=settings.data_root,
+            image_size=settings.image_size or target.image_size,
+            split=settings.split,
+            max_bad=settings.max_bad_images,
+        )
     network = build(target, image_size=data.image_size, backbone=settings.backbone)
-    parts: list[Tensor] = []
-    for part in PARTS:
-        parts += _features(target, network, data, part, settings, progress)
-    neighbours = knn(
-        *parts[:2], *parts[4:], k=settings.k, temperature=settings.temperature
-    )  # of train, on test
-    options: dict[str, Any] = {"classes": data.classes or None, "seed": settings.seed}
     return {
         "target": name,
         "kind": target.kind,
         "checkpoint": target.checkpoint,
         "directory": None if target.directory is None else str(target.directory),
-        "backbone": network.name,
         "method": target.method,
         "head": target.head,
+        **evaluate_network(network, data, settings, name=target.name, progress=progress),
+    }
+
+
+def evaluate_network(
+    network: Network,
+    data: Data,
+    settings: EvalSettings,
+    *,
+    name: str,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """What labels say of a backbone as it stands."""
+    data.require_labels()
+    parts: list[Tensor] = []
+    for part in PARTS:
+        parts += _features(name, network, data, part, settings, progress)
+    votes: dict[str, Any] = {"k": settings.k, "temperature": settings.temperature}
+    few = few_labels(parts[1], FEW, seed=settings.seed)
+    options: dict[str, Any] = {"classes": data.classes or None, "seed": settings.seed}
+    return {
+        "backbone": network.name,
         "data": {
             "data": data.name,
             "split": data.split,
@@ -64,14 +87,34 @@ def evaluate(
             protocol: probe(*parts, protocol=protocol, **options).to_dict()
             for protocol in settings.protocol
         },
-        "knn": asdict(neighbours),
+        "knn": asdict(knn(*parts[:2], *parts[4:], **votes)),  # of train, on test
+        "knn_few": {
+            **asdict(knn(parts[0], few, *parts[4:], **votes)),
+            "share": FEW,
+            "labels": int((few >= 0).sum()),
+        },
         "warnings": list(network.notes),
         "versions": versions(),
     }
 
 
+def few_labels(labels: Tensor, share: float, *, seed: int) -> Tensor:
+    """The labels with all but a ``share`` of each class set to −1; one of each class stays.
+
+    >>> few_labels(torch.tensor([0] * 200 + [1] * 50), 0.01, seed=0).ge(0).sum().item()
+    3
+    """
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    kept = torch.full_like(labels, -1)
+    for label in torch.unique(labels[labels >= 0]):
+        of_class = order[labels[order] == label]
+        chosen = of_class[: max(1, round(share * len(of_class)))]
+        kept[chosen] = label
+    return kept
+
+
 def _features(
-    target: Target,
+    name: str,
     network: Network,
     data: Data,
     part: str,
@@ -80,7 +123,7 @@ def _features(
 ) -> tuple[Tensor, Tensor]:
     images = getattr(data, part)
     mean, std = network.statistics or (data.mean, data.std)
-    what = f"{target.name}: {part}"
+    what = f"{name}: {part}"
     layers = extract_layers(
         network.backbone,
         None,

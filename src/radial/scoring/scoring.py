@@ -39,14 +39,15 @@ def score(
     *,
     figures: bool = False,
     progress: Progress | None = None,
+    data: Data | None = None,
 ) -> list[Card]:
-    """A card for each target, in the order given."""
+    """A card for each target, in the order given; ``data`` where it is loaded already."""
     settings = settings or Settings()
     Scores(settings.scores, repeats=settings.repeats, seed=settings.seed)  # checks the names
     found = [find(str(target)) for target in targets]
     if settings.data is None:
         return [_from_kernels(target, settings) for target in found]
-    bench = Bench(settings, progress)
+    bench = Bench(settings, progress, data)
     return across([_from_images(target, settings, bench, figures) for target in found])
 
 
@@ -100,9 +101,11 @@ def _layer_facts(kernels: Kernels | None) -> dict[str, Any]:
 class Bench:
     """The images and views that all targets of one table are measured on."""
 
-    def __init__(self, settings: Settings, progress: Progress | None) -> None:
+    def __init__(
+        self, settings: Settings, progress: Progress | None, data: Data | None = None
+    ) -> None:
         self.settings, self.progress = settings, progress
-        self._data: dict[int | None, Data] = {}
+        self._data: dict[int | None, Data] = {} if data is None else {data.image_size: data}
 
     def data(self, size: int | None) -> Data:
         """At the size a target was trained at; loaded once."""

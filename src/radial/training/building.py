@@ -36,28 +36,21 @@ class Parts:
 
 
 def build(
-    config: RunConfig, *, stem: str | None = None, device: torch.device | str = "cpu"
+    config: RunConfig,
+    *,
+    stem: str | None = None,
+    device: torch.device | str = "cpu",
+    data: Data | None = None,
 ) -> Parts:
     """Build a run. ``stem`` is that of its checkpoint, which then overwrites all weights."""
     fresh = stem is None
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", UserWarning)
-        data = load_data(
-            config.data,
-            root=config.data_root,
-            image_size=config.image_size,
-            split=config.split,
-            max_bad=config.max_bad_images,
-        )
+        data = data or data_of(config)
     if config.knn:
         data.require_labels()
+    backbone, info = starting_backbone(config, data, stem)
     config = config.with_defaults({"backbone": default_backbone(data)})
-    torch.manual_seed(key(config.seed, "weights"))
-    assert config.backbone is not None
-    weights = config.weights if fresh else None
-    backbone, info = build_backbone(
-        config.backbone, image_size=data.image_size, weights=weights, stem=stem
-    )
     config = resolve(
         config, images=len(data.train), image_size=data.image_size, features=info.feature_dim
     )
@@ -88,6 +81,29 @@ def build(
         method=method,
         health=health,
         notes=tuple(str(warning.message) for warning in told),
+    )
+
+
+def data_of(config: RunConfig) -> Data:
+    return load_data(
+        config.data,
+        root=config.data_root,
+        image_size=config.image_size,
+        split=config.split,
+        max_bad=config.max_bad_images,
+    )
+
+
+def starting_backbone(
+    config: RunConfig, data: Data, stem: str | None = None
+) -> tuple[nn.Module, BackboneInfo]:
+    """The backbone before the first step, the same for every method and head of a seed."""
+    torch.manual_seed(key(config.seed, "weights"))
+    return build_backbone(
+        config.backbone or default_backbone(data),
+        image_size=data.image_size,
+        weights=config.weights if stem is None else None,
+        stem=stem,
     )
 
 

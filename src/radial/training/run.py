@@ -20,6 +20,7 @@ from lightning_utilities.core.rank_zero import rank_zero_only
 from rich.console import Console
 
 import radial
+from radial.data import Data
 from radial.files import write_atomically
 from radial.kernels import load_kernels
 from radial.layer import deepest_rbf_layer
@@ -58,9 +59,13 @@ CHANGEABLE = (
 
 
 def train(
-    config: RunConfig, *, overwrite: bool = False, console: Console | None = None
+    config: RunConfig,
+    *,
+    overwrite: bool = False,
+    console: Console | None = None,
+    data: Data | None = None,
 ) -> RunResult:
-    """Run a config from the start, in its directory.
+    """Run a config from the start, in its directory; ``data`` where it is loaded already.
 
     >>> from radial import RunConfig, train
     >>> result = train(RunConfig(method="simclr", head="rbfn", epochs=1))  # doctest: +SKIP
@@ -68,10 +73,17 @@ def train(
     directory = config.directory
     if is_leader():
         check_free(directory, overwrite)
-    return _run(config, directory, None, console or Console(stderr=True), clear=overwrite)
+    console = console or Console(stderr=True)
+    return _run(config, directory, None, console, clear=overwrite, data=data)
 
 
-def resume(directory: Path | str, *, console: Console | None = None, **changes: Any) -> RunResult:
+def resume(
+    directory: Path | str,
+    *,
+    console: Console | None = None,
+    data: Data | None = None,
+    **changes: Any,
+) -> RunResult:
     """Go on with a run where its last checkpoint is; more ``epochs`` extend it.
 
     Only what does not change the past may be changed: epochs, devices, logging.
@@ -99,7 +111,7 @@ def resume(directory: Path | str, *, console: Console | None = None, **changes: 
             theirs, mine = getattr(told, name), getattr(config, name)
             if theirs != mine:
                 raise ValueError(f"{directory / LAST} is of {name} {theirs}, not {mine}")
-    return _run(changed, directory, checkpoint, console or Console(stderr=True))
+    return _run(changed, directory, checkpoint, console or Console(stderr=True), data=data)
 
 
 def _run(
@@ -109,6 +121,7 @@ def _run(
     console: Console,
     *,
     clear: bool = False,
+    data: Data | None = None,
 ) -> RunResult:
     check_processes(config)
     if config.precision == "16" and device_of(config).type != "cuda":
@@ -119,7 +132,7 @@ def _run(
     root = None if config.data_root is None else str(Path(config.data_root).resolve())
     config = replace(config, data=absolute(config.data), data_root=root)
     stem = checkpoint["radial"]["stem"] if checkpoint else None
-    parts = build(config, stem=stem, device=device_of(config))
+    parts = build(config, stem=stem, device=device_of(config), data=data)
     check_monitor(parts.config, parts.data)
     config, world = parts.config, parts.config.devices * parts.config.num_nodes
     facts = dict(checkpoint["radial"]) if checkpoint else facts_of(parts)

@@ -1,0 +1,1 @@
+"""Studies: many runs from one plan, run anywhere, never lost, analysed honestly."""

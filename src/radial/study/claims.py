@@ -1,0 +1,135 @@
+"""Who works on what: an atomic claim with a heartbeat, on any file system that has O_EXCL.
+
+A claim of a run is a file ``claims/ID.N``. Its holder touches it every few seconds; one that is
+not touched any more, or whose process is gone, is stale. To take over generation N is to create
+N + 1, which only one can: nothing is deleted or renamed that another may have just made. A holder
+who wakes up to find a higher generation has lost the run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BEAT = 2.0  # seconds between heartbeats
+STALE = 60.0  # seconds without one: the holder is gone, or as good as
+MOST = 3  # times that a run may take its worker down before it counts as failed
+
+
+@dataclass(eq=False)
+class Claim:
+    """A run that this process may work on, until it is released or lost."""
+
+    path: Path
+    generation: int
+    on_loss: Callable[[], None] | None = None
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def start(self) -> None:
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def held(self) -> bool:
+        return self.path.is_file() and newest(self.path.parent, self.path.stem) == self.generation
+
+    def release(self) -> None:
+        """Give the run back; older generations first, so that none of them comes to light."""
+        self._stop.set()
+        for number in range(1, self.generation + 1):
+            self.path.with_suffix(f".{number}").unlink(missing_ok=True)
+
+    def _beat(self) -> None:
+        while not self._stop.wait(BEAT):
+            with suppress(OSError):  # a file system that is away for a moment
+                os.utime(self.path)
+            if not self.held() and not self._stop.is_set():
+                if self.on_loss is not None:
+                    self.on_loss()
+                return
+
+
+def claim(folder: Path, run: str) -> Claim | None:
+    """A claim of a run, unless another holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    generation = newest(folder, run)
+    if generation and not stale(folder / f"{run}.{generation}"):
+        return None
+    path = folder / f"{run}.{generation + 1}"
+    try:
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    except FileExistsError:  # another was quicker
+        return None
+    with os.fdopen(handle, "w") as file:
+        json.dump(holder(), file)
+    found = Claim(path, generation + 1)
+    found.start()
+    return found
+
+
+def newest(folder: Path, run: str) -> int:
+    """The highest generation of a run's claims; 0 where there is none."""
+    suffixes = (path.suffix[1:] for path in folder.glob(f"{run}.*"))
+    return max((int(suffix) for suffix in suffixes if suffix.isdecimal()), default=0)
+
+
+def holder() -> dict[str, object]:
+    pid = os.getpid()
+    return {"host": socket.gethostname(), "pid": pid, "born": born(pid), "place": place()}
+
+
+def place() -> str | None:
+    """Boot and pid namespace: what makes a pid mean the same process to two that read it."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None
+
+
+def born(pid: int) -> str | None:
+    """When a process started, in the kernel's ticks: a pid alone may be used again."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        state, start = stat.rpartition(")")[2].split()[0], stat.rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return None
+    return None if state in "ZX" else start  # a zombie does not work any more
+
+
+def stale(path: Path) -> bool:
+    """Whether the holder is gone: at once on its own machine, elsewhere after a minute.
+
+    Ages are compared with a file touched now, so that clocks of several machines do not matter.
+    """
+    try:
+        who = json.loads(path.read_bytes())
+        if who["place"] is not None and who["place"] == place() and who["born"] is not None:
+            return born(int(who["pid"])) != str(who["born"])
+    except FileNotFoundError:
+        return False  # released this moment: to be claimed the next time round
+    except (ValueError, KeyError, TypeError, OSError):
+        pass  # not written yet, or not whole: its age decides
+    probe = path.with_name(f".now-{uuid.uuid4().hex}")
+    try:
+        probe.touch()
+        age = probe.stat().st_mtime - path.stat().st_mtime
+    except FileNotFoundError:
+        return False
+    finally:
+        probe.unlink(missing_ok=True)
+    return age > STALE
+
+
+def live(folder: Path) -> set[str]:
+    """The runs that somebody works on now."""
+    found: dict[str, int] = {}
+    for path in folder.glob("[!.]*.*"):
+        if path.suffix[1:].isdecimal():
+            found[path.stem] = max(found.get(path.stem, 0), int(path.suffix[1:]))
+    return {run for run, number in found.items() if not stale(folder / f"{run}.{number}")}

@@ -1,0 +1,189 @@
+"""Executors only start workers; the study's directory keeps them apart (see worker.py)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from radial.study.claims import MOST
+from radial.study.status import State, Watcher, count, headline, table
+from radial.study.store import Store
+
+EXECUTORS = ("local", "ray")
+POLL = 0.5  # seconds
+VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def new_session() -> str:
+    return uuid.uuid4().hex[:12]
+
+
+def run_local(store: Store, *, workers: int, threads: int, console: Console) -> list[State]:
+    """A pool of processes until every run is complete or has failed once.
+
+    A worker that dies is replaced: its run is taken up where its last checkpoint is. Workers end
+    with this process, so that a runner that is killed leaves none behind.
+    """
+    session = new_session()
+    command = [sys.executable, "-m", "radial.study.worker", str(store.path)]
+    command += ["--session", session, "--threads", str(threads), "--parent", str(os.getpid())]
+    environment = os.environ | {name: str(threads) for name in VARIABLES}
+    pool: list[subprocess.Popen[bytes]] = []
+    died: list[int] = []  # how many runs were finished when a worker died
+    store.path.joinpath("logs").mkdir(exist_ok=True)
+    with store.path.joinpath("logs", "workers.log").open("ab") as log:
+
+        def top_up(left: int, running: int, finished: int) -> None:
+            died.extend(finished for worker in pool if worker.poll())
+            pool[:] = [worker for worker in pool if worker.poll() is None]
+            if died.count(finished) > MOST * (MOST + workers):  # without a run coming to an end
+                raise RuntimeError(f"workers die at once: {_last_line(log.name)}")
+            while left and len(pool) < workers:
+                pool.append(_start(command, environment, log))
+
+        try:
+            return watch(store, session, console, workers=workers, each=top_up)
+        finally:
+            _end(pool)
+
+
+def _start(command: list[str], environment: dict[str, str], log: IO[bytes]) -> Any:
+    return subprocess.Popen(
+        command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+    )
+
+
+def _last_line(file: str | Path) -> str:
+    lines = Path(file).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return f"{lines[-1] if lines else 'no message'} (see {file})"
+
+
+def _end(pool: list[subprocess.Popen[bytes]]) -> None:
+    for worker in pool:
+        worker.send_signal(signal.SIGTERM)
+    for worker in pool:
+        try:
+            worker.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()
+
+
+def run_ray(
+    store: Store,
+    *,
+    address: str | None,
+    cpus: int,
+    gpus: float,
+    console: Console,
+) -> list[State]:
+    """One plain Ray task a run that is left; each claims the next run. Needs a shared path.
+
+    Ray tries a task again when its process or machine died; a run that merely failed is recorded
+    and left for the next session.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise ValueError("the Ray executor needs Ray: pip install 'radial-ssl[ray]'") from error
+    session = new_session()
+    ray.init(address=address, num_cpus=None, log_to_driver=False, include_dashboard=False)
+    try:
+        task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=5)(work_once)
+        pending: list[Any] = []
+
+        def top_up(left: int, running: int, finished: int) -> None:
+            if pending:
+                ended, pending[:] = ray.wait(pending, num_returns=len(pending), timeout=0)
+                ray.get(ended)  # raises where Ray has given up
+            while left and len(pending) < left + running:
+                pending.append(task.remote(str(store.path), session, cpus))
+
+        cores = ray.cluster_resources().get("CPU", cpus)  # type: ignore[no-untyped-call]
+        slots = max(1, int(cores // cpus))
+        return watch(store, session, console, workers=slots, each=top_up)
+    finally:
+        ray.shutdown()
+
+
+def work_once(directory: str, session: str, threads: int) -> int:
+    """One run, in a process of Ray's."""
+    import torch
+
+    from radial.study.worker import LOST, Worker
+
+    torch.set_num_threads(threads)
+    store = Store(Path(directory))
+    worker = Worker(store, session=session, threads=threads, on_loss=lambda: os._exit(LOST))
+    return worker.work(limit=1)
+
+
+def watch(
+    store: Store,
+    session: str,
+    console: Console,
+    *,
+    workers: int,
+    each: Callable[[int, int, int], None],
+) -> list[State]:
+    """Show the study until nothing is open; ``each``, which starts workers, is told how many
+    runs are left, running and finished.
+
+    Open is what is neither complete nor failed in this session: runs that another runner works
+    on are waited for.
+    """
+    watcher = Watcher(store, tell=lambda line: console.print(line, highlight=False, markup=False))
+    told: set[str] = set()
+    view = (
+        Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+    )
+    if view is not None:
+        view.start()
+    try:
+        while True:
+            states = watcher.look()
+            watcher.tell = None  # what cannot be read is said once
+            ours = [_judged(store, state, session) for state in states]
+            _report(ours, told, console)
+            numbers = count(ours)
+            if view is not None:
+                shown = Group(
+                    Text(headline(ours, workers), style="bold"), table(ours, ("running",))
+                )
+                view.update(shown, refresh=True)
+            if not numbers["left"] and not numbers["running"]:
+                return states
+            each(numbers["left"], numbers["running"], numbers["done"] + numbers["failed"])
+            time.sleep(POLL)
+    finally:
+        if view is not None:
+            view.stop()
+
+
+def _judged(store: Store, state: State, session: str) -> State:
+    """A failure of an earlier session is work that is left."""
+    if state.state != "failed" or store.failure(state.run.id).get("session") == session:
+        return state
+    return State(run=state.run, state="left")
+
+
+def _report(states: list[State], told: set[str], console: Console) -> None:
+    """A line when a run is done or has failed; those done before are counted only."""
+    first = not told
+    for state in states:
+        key = f"{state.run.id} {state.state}"
+        if state.state in ("done", "failed") and key not in told and not first:
+            note = f": {state.note}" if state.note else f" in {state.seconds:.0f} s"
+            console.print(f"{state.run.label} {state.state}{note}", highlight=False, markup=False)
+        told.add(key)

@@ -1,0 +1,310 @@
+"""From a YAML file to the runs of a study. Light to import: no torch.
+
+    name: heads
+    preset: paper                # optional: the published hyperparameters of each method
+    constants: {data: digits, epochs: 20}
+    methods:                     # a list of names, or settings and ranges for each
+      simclr: {temperature: [0.2, 0.5]}
+      byol: {}
+    heads: [default, rbfn]       # likewise
+    grid: {base_lr: [0.03, 0.12]}
+    exclude: [{method: byol, base_lr: 0.03}]
+    seeds: [0, 1, 2]
+    sample: {runs: 20, seed: 0}  # optional: so many configurations a method, drawn at random
+    evaluate: {protocol: [exact]}
+    score: {images: 2048}        # evaluate and score may be false: then that step is left out
+
+A list is a range; what stands further down in ``constants, grid, heads, methods`` wins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from radial.checks import check_choice, check_size
+from radial.scoring.settings import EvalSettings, Settings
+from radial.training.config import DEFAULTS, HEADS, RunConfig, from_dict, preset, slug
+
+VERSION = 1  # of study.yaml
+LIMIT = 1000  # runs: more only when asked for twice
+PRESETS = Path(__file__).with_name("presets")
+KINDS = get_type_hints(RunConfig)
+LISTS = ("loggers", "monitor")
+# What does not change a run's result is not part of its identity.
+MACHINE = (
+    "out", "threads", "workers", "accelerator", "data_root", "loggers", "save_every", "knn",
+    "monitor", "monitor_every", "monitor_unit", "max_bad_images",
+)  # fmt: skip
+GIVEN = ("data", "image_size", "split", "data_root", "max_bad_images", "backbone")  # by the run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """One run of a study; ``id`` is a hash of all that its result depends on."""
+
+    id: str
+    index: int
+    config: RunConfig
+
+    @property
+    def label(self) -> str:
+        return f"{self.config.method}-{self.config.head}-{self.config.seed}-{self.id}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study as written down; :meth:`runs` has them all, in order."""
+
+    name: str
+    preset: str | None = None
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    grid: Mapping[str, Any] = field(default_factory=dict)
+    methods: Mapping[str, Any] = field(default_factory=lambda: {"simclr": {}})
+    heads: Mapping[str, Any] = field(default_factory=lambda: {"default": {}, "rbfn": {}})
+    exclude: Sequence[Mapping[str, Any]] = ()
+    seeds: Sequence[int] = (0,)
+    sample: Mapping[str, int] | None = None
+    evaluate: Mapping[str, Any] | None = field(default_factory=dict)
+    score: Mapping[str, Any] | None = field(default_factory=dict)
+    keep_weights: bool = True
+    version: int = VERSION
+
+    def __post_init__(self) -> None:
+        for name, value in self.constants.items():
+            if isinstance(value, list) and name not in LISTS:
+                raise ValueError(f"constants: {name} is a list; ranges belong under grid")
+        for method in self.methods:
+            check_choice("method", method, DEFAULTS)
+        for head in self.heads:
+            check_choice("head", head, HEADS)
+        for name in ("method", "head", "seed"):
+            if name in self.constants or name in self.grid:
+                raise ValueError(f"{name} does not belong under constants or grid: use {name}s")
+        groups = [self.constants, self.grid, *self.heads.values(), *self.methods.values()]
+        for group in [*groups, *self.exclude]:
+            _check_keys(group)
+        for seed in self.seeds:
+            check_size("seed", seed, minimum=0)
+        if not self.seeds or not self.methods or not self.heads:
+            raise ValueError("a study needs at least one seed, method and head")
+        self.scoring("digits"), self.evaluation("digits")  # their settings are checked now
+
+    def runs(self) -> tuple[Planned, ...]:
+        """Every combination that is not excluded, each once."""
+        found: dict[str, RunConfig] = {}
+        for method in self.methods:
+            chosen = list(dict.fromkeys(self._configs(method)))
+            if self.sample is not None:
+                salt = str(self.sample["seed"])
+                chosen.sort(
+                    key=lambda config: hashlib.sha256((salt + identity(config)).encode()).digest()
+                )
+                chosen = chosen[: self.sample["runs"]]
+            for config in chosen:
+                for seed in self.seeds:
+                    run = replace(config, seed=seed)
+                    known = found.setdefault(identity(run), run)
+                    if known.data != run.data:
+                        raise ValueError(
+                            f"{known.data} and {run.data} cannot be told apart: rename a folder"
+                        )
+        if not found:
+            raise ValueError("no run is left: everything is excluded")
+        return tuple(
+            Planned(id=key, index=i, config=config) for i, (key, config) in enumerate(found.items())
+        )
+
+    def _configs(self, method: str) -> Iterator[RunConfig]:
+        published = {} if self.preset is None else preset(self.preset, method)
+        for head, of_head in self.heads.items():
+            of_method = self.methods[method]
+            settings = {**published, **self.constants, **self.grid, **of_head, **of_method}
+            if "data" not in settings:
+                raise ValueError("which data? put it under constants, or give --set data=NAME")
+            ranges = [_range(name, value) for name, value in settings.items()]
+            for values in product(*ranges):
+                chosen = dict(zip(settings, values)) | {"method": method, "head": head}
+                if any(_matches(chosen, rule) for rule in self.exclude):
+                    continue
+                try:
+                    yield from_dict(chosen)
+                except (ValueError, TypeError) as error:
+                    raise ValueError(f"{method} with {head} head: {error}") from error
+
+    def evaluation(self, data: str, **given: Any) -> EvalSettings | None:
+        if self.evaluate is None:
+            return None
+        options = _options("evaluate", self.evaluate, EvalSettings)
+        return EvalSettings(**{"data": data, "cache": False, **options, **given})
+
+    def scoring(self, data: str, **given: Any) -> Settings | None:
+        if self.score is None:
+            return None
+        options = _options("score", self.score, Settings)
+        return Settings(**{"data": data, "cache": False, **options, **given})
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in the study's directory."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name in ("evaluate", "score"):
+            values[name] = False if values[name] is None else values[name]
+        return json.loads(json.dumps(values))  # type: ignore[no-any-return]
+
+
+def identity(config: RunConfig) -> str:
+    """Twelve hex digits of a hash over the settings that decide the result.
+
+    Of a dataset's path only its last part counts, so that a study can move.
+
+    >>> identity(RunConfig(epochs=3)) == identity(RunConfig(epochs=3, threads=1))
+    True
+    """
+    values = {k: v for k, v in config.to_dict().items() if k not in MACHINE}
+    text = json.dumps(values | {"data": slug(config.data)}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def read_study(source: str | Path, changes: Sequence[str] = ()) -> Study:
+    """A study from a YAML file, a study's directory or the name of a preset.
+
+    ``changes`` are texts such as ``epochs=5`` or ``seeds=[0, 1]``: they win over all else.
+    """
+    path = Path(source).expanduser()
+    if path.is_dir():
+        path = path / "study.yaml"
+    if not path.is_file() and (PRESETS / f"{source}.yaml").is_file():
+        path = PRESETS / f"{source}.yaml"
+    if not path.is_file():
+        raise ValueError(
+            f"no study {str(source)!r}: neither a YAML file, nor a study's directory, nor one of "
+            f"the presets {', '.join(presets())}"
+        )
+    import yaml
+
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        given = {k: yaml.safe_load(v) for k, _, v in (c.partition("=") for c in changes)}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} holds no study")
+    return from_values({"name": path.stem, **values}, given)
+
+
+def from_values(values: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Study:
+    version = values.get("version", VERSION)
+    if not isinstance(version, int) or version > VERSION:
+        raise ValueError(
+            f"the study was written by a newer radial (format {version}; this one reads {VERSION})"
+        )
+    known = [f.name for f in fields(Study)]
+    if unknown := sorted(set(values) - set(known)):
+        raise ValueError(f"unknown keys {', '.join(unknown)}; known: {', '.join(known)}")
+    values = _changed({k: v for k, v in values.items() if v is not None}, changes or {})
+    for name in ("methods", "heads"):
+        if isinstance(values.get(name), list):
+            values[name] = {str(key): {} for key in values[name]}
+        elif name in values and isinstance(values[name], dict):
+            values[name] = {key: value or {} for key, value in values[name].items()}
+    for name in ("evaluate", "score"):
+        if isinstance(values.get(name), bool):
+            values[name] = {} if values[name] else None
+    for name, kind in _SHAPES.items():
+        if values.get(name) is not None and not isinstance(values[name], kind):
+            raise ValueError(f"{name} must be a {kind.__name__}, not {values[name]!r}")
+    for name in ("methods", "heads"):
+        for key, value in values.get(name, {}).items():
+            if not isinstance(value, dict):
+                raise ValueError(f"{name}: {key} must have settings, not {value!r}")
+    if (drawn := values.get("sample")) is not None:
+        values["sample"] = {"seed": 0, **drawn}
+        if set(values["sample"]) != {"runs", "seed"}:
+            raise ValueError(f"sample takes runs and seed, not {', '.join(drawn)}")
+        check_size("sample: runs", values["sample"]["runs"])
+    return Study(**values)
+
+
+_SHAPES = {
+    "name": str, "preset": str, "constants": dict, "grid": dict, "methods": dict, "heads": dict,
+    "exclude": list, "seeds": list, "sample": dict, "evaluate": dict, "score": dict,
+    "keep_weights": bool,
+}  # fmt: skip
+
+
+def _changed(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``changes`` of keys of a study replace them; those of settings replace every mention."""
+    values = dict(values)
+    for name, value in changes.items():
+        if name in {f.name for f in fields(Study)} - {"version"}:
+            values[name] = value
+            continue
+        _check_keys([name])
+        for place in ("constants", "grid"):
+            values[place] = {k: v for k, v in (values.get(place) or {}).items() if k != name}
+        for place in ("methods", "heads"):
+            if isinstance(values.get(place), dict):
+                values[place] = {
+                    key: {k: v for k, v in (group or {}).items() if k != name}
+                    for key, group in values[place].items()
+                }
+        ranged = isinstance(value, list) and name not in LISTS
+        values["grid" if ranged else "constants"][name] = value
+    return values
+
+
+def presets() -> list[str]:
+    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
+
+
+def _check_keys(names: Mapping[str, Any] | Sequence[str]) -> None:
+    if not isinstance(names, Mapping | list):
+        raise ValueError(f"settings must be names and values, not {names!r}")
+    if unknown := sorted(set(map(str, names)) - set(KINDS)):
+        raise ValueError(
+            f"unknown settings {', '.join(unknown)}; known: {', '.join(sorted(KINDS))}"
+        )
+
+
+def _range(name: str, value: Any) -> list[Any]:
+    listed = isinstance(value, list) and (
+        name not in LISTS or any(isinstance(v, list) for v in value)
+    )
+    values = value if listed else [value]
+    if not values:
+        raise ValueError(f"the range of {name} is empty")
+    return [_typed(name, item) for item in values]
+
+
+def _typed(name: str, value: Any) -> Any:
+    """YAML reads 1e-3 as text and 32 as a number."""
+    kind = str(KINDS[name])
+    if isinstance(value, str) and "float" in kind:
+        try:
+            return float(value)
+        except ValueError as error:
+            raise ValueError(f"{name} must be a number, not {value!r}") from error
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(value) if "float" in kind else str(value) if name == "precision" else value
+    return value
+
+
+def _matches(settings: Mapping[str, Any], rule: Mapping[str, Any]) -> bool:
+    def holds(name: str, wanted: Any) -> bool:
+        options = wanted if isinstance(wanted, list) else [wanted]
+        usual = {f.name: f.default for f in fields(RunConfig)}[name]
+        return settings.get(name, usual) in [_typed(name, option) for option in options]
+
+    return all(holds(name, wanted) for name, wanted in rule.items())
+
+
+def _options(step: str, given: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+    known = {f.name for f in fields(kind)} - set(GIVEN)
+    if unknown := sorted(set(given) - known):
+        raise ValueError(f"{step}: unknown {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}

@@ -1,0 +1,163 @@
+"""The directory of a study is the truth: what it holds is done, any table is derived from it.
+
+    study.yaml               the study, with the version of this format
+    runs/ID/config.yaml      written by training, with metrics.csv and last.ckpt
+    runs/ID/result.json      training is complete
+    runs/ID/eval.json        evaluation is complete
+    runs/ID/scores.json      scoring is complete
+    runs/ID/source.json      of an imported run: file and row
+    failures/ID.json         what went wrong the last time; gone once the run is complete
+    start/KEY.json           accuracy of a backbone before the first step
+    claims/ID.N              who works on a run (see claims.py)
+    logs/ID.log              what training printed
+
+Each file is whole or not there. What cannot be read is reported and counts as not done; it is
+moved aside, never deleted. Light to import: no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from radial.files import write_atomically
+from radial.study.grid import Study, read_study
+from radial.training.config import RunConfig
+
+STUDY, SOURCE = "study.yaml", "source.json"
+RESULT, EVALUATION, SCORES = "result.json", "eval.json", "scores.json"
+NEEDED = {RESULT: "verdict", EVALUATION: "probes", SCORES: "scores"}  # file: a key it must have
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Store:
+    """A study's directory."""
+
+    path: Path
+
+    def create(self, study: Study) -> None:
+        """Write the study down; runs of an earlier form of it stay."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"{self.path} is a file, not a study's directory")
+        file = self.path / STUDY
+        if self.path.is_dir() and not file.is_file() and any(self.path.iterdir()):
+            raise ValueError(f"{self.path} is not empty and not a study: choose another --out")
+        if file.is_file():
+            self.study()  # of a version that can be read
+        text = yaml.safe_dump(_placed(study).to_dict(), sort_keys=False)
+        if not file.is_file() or file.read_text(encoding="utf-8") != text:
+            write_atomically(file, text)
+        for name in ("runs", "claims"):
+            (self.path / name).mkdir(exist_ok=True)
+
+    def study(self) -> Study:
+        if not (self.path / STUDY).is_file():
+            raise ValueError(f"{self.path} is not a study: it has no {STUDY}")
+        try:
+            return read_study(self.path)
+        except ValueError as error:
+            raise ValueError(f"{self.path / STUDY}: {error}") from error
+
+    def run(self, run: str) -> Path:
+        return self.path / "runs" / run
+
+    def runs(self) -> list[str]:
+        """The ids of all that has a directory, planned or imported."""
+        place = self.path / "runs"
+        return sorted(p.name for p in place.iterdir() if p.is_dir()) if place.is_dir() else []
+
+    def steps(self, study: Study) -> tuple[str, ...]:
+        """The files that make a run of this study complete."""
+        asked = {RESULT: True, EVALUATION: study.evaluate is not None}
+        asked[SCORES] = study.score is not None
+        return tuple(name for name, wanted in asked.items() if wanted)
+
+    def missing(self, run: str, steps: tuple[str, ...], tell: Tell | None = None) -> list[str]:
+        """The steps that a run still needs, in order."""
+        return [name for name in steps if self.read(run, name, tell) is None]
+
+    def read(self, run: str, name: str, tell: Tell | None = None) -> dict[str, Any] | None:
+        """A step's file, or None where it is not there or not whole."""
+        path = self.run(run) / name
+        try:
+            values = json.loads(path.read_bytes())
+            if not isinstance(values, dict) or NEEDED[name] not in values:
+                raise ValueError("not what radial writes there")
+        except FileNotFoundError:
+            return None
+        except (ValueError, OSError) as error:  # of JSON and of UTF-8 too
+            if tell is not None:
+                tell(f"{path} cannot be read and counts as not done: {error}")
+            return None
+        return values
+
+    def set_aside(self, run: str, name: str) -> None:
+        """Make room for a step's file without losing one that could not be read."""
+        path = self.run(run) / name
+        if path.is_file() and self.read(run, name) is None:
+            number = 1
+            while (aside := path.with_name(f"{name}.unreadable-{number}")).exists():
+                number += 1
+            os.replace(path, aside)
+
+    def fail(self, run: str, step: str, error: str, session: str) -> None:
+        values = {
+            "error": error,
+            "step": step,
+            "session": session,
+            "attempts": self.failure(run).get("attempts", 0) + 1,
+        }
+        write_atomically(self._failure(run), json.dumps(values, indent=2))
+
+    def failure(self, run: str) -> dict[str, Any]:
+        """What went wrong the last time; empty where nothing did."""
+        try:
+            values = json.loads(self._failure(run).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return values if isinstance(values, dict) else {}
+
+    def forgive(self, run: str) -> None:
+        self._failure(run).unlink(missing_ok=True)
+
+    def _failure(self, run: str) -> Path:
+        return self.path / "failures" / f"{run}.json"
+
+    def start_file(self, config: RunConfig, settings: Mapping[str, Any]) -> Path:
+        """Where the accuracy of a run's untrained backbone is kept: shared by many runs."""
+        names = ("data", "split", "image_size", "backbone", "weights", "seed")
+        values = {name: getattr(config, name) for name in names} | dict(settings)
+        key = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+        return self.path / "start" / f"{key}.json"
+
+
+def _placed(study: Study) -> Study:
+    """With absolute paths: a study is worked on from anywhere."""
+
+    def place(value: Any) -> Any:
+        if isinstance(value, list):
+            return [place(item) for item in value]
+        kind, colon, path = str(value).partition(":")
+        return f"{kind}:{Path(path).expanduser().resolve()}" if colon and path else value
+
+    def placed(group: Mapping[str, Any]) -> dict[str, Any]:
+        found = {k: place(v) if k == "data" else v for k, v in group.items()}
+        if found.get("data_root"):
+            found["data_root"] = str(Path(found["data_root"]).expanduser().resolve())
+        return found
+
+    return replace(
+        study,
+        constants=placed(study.constants),
+        grid=placed(study.grid),
+        methods={name: placed(group) for name, group in study.methods.items()},
+        heads={name: placed(group) for name, group in study.heads.items()},
+    )

@@ -1,0 +1,165 @@
+"""Workers and runners are killed with -9 at random: every run is complete once, and the same."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from study_cases import facts
+
+from radial.study.grid import Study
+from radial.study.store import Store
+from radial.study.worker import Worker
+
+Make = Callable[..., Study]
+
+
+def undisturbed(path: Path, study: Study) -> Store:
+    store = Store(path)
+    store.create(study)
+    assert Worker(store, session="quiet", threads=1).work() == len(study.runs())
+    return store
+
+
+def start_runner(store: Store, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "radial.cli", "study", "run", str(store.path), *options]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def workers_of(store: Store) -> list[int]:
+    """Processes that work on this study, whoever started them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"radial.study.worker" in words and str(store.path).encode() in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+def wait_for(what: Callable[[], object], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def checkpoints(store: Store) -> list[Path]:
+    return list(store.path.glob("runs/*/last.ckpt"))
+
+
+def complete_once(store: Store, study: Study) -> None:
+    """All steps of all runs, nothing beside, and no run reported complete by two workers."""
+    assert sorted(store.runs()) == sorted(run.id for run in study.runs())
+    assert not any(store.missing(run, store.steps(study)) for run in store.runs())
+    assert not list(store.path.glob("failures/*"))
+    lines = (store.path / "logs" / "workers.log").read_text().splitlines()
+    told = [line for line in lines if line.endswith(" complete")]
+    assert len(told) == len(set(told))
+
+
+def test_a_killed_worker_and_a_killed_runner_lose_nothing(tmp_path: Path, tiny: Make) -> None:
+    study = tiny(methods=["simclr", "byol"], seeds=[0])
+    quiet = undisturbed(tmp_path / "quiet", study)
+    store = Store(tmp_path / "killed")
+    store.create(study)
+    runner = start_runner(store, "--workers", "1", "--threads", "1")
+    wait_for(lambda: checkpoints(store))
+    for worker in workers_of(store):
+        os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: len(checkpoints(store)) > 1)
+    runner.kill()  # its worker ends with it
+    runner.wait()
+    wait_for(lambda: not workers_of(store))
+    assert len([run for run in store.runs() if not store.missing(run, store.steps(study))]) < 4
+    assert start_runner(store, "--workers", "1", "--threads", "1").wait(timeout=120) == 0
+    complete_once(store, study)
+    assert facts(store) == facts(quiet)
+
+
+@pytest.mark.slow
+def test_twelve_runs_and_many_kills(tmp_path: Path, tiny: Make) -> None:
+    study = tiny(methods=["simclr", "byol", "moco"], seeds=[0, 1], evaluate={"k": 5})
+    assert len(study.runs()) == 12
+    quiet = undisturbed(tmp_path / "quiet", study)
+    store, chance = Store(tmp_path / "killed"), random.Random(0)
+    store.create(study)
+    options = ("--workers", "2", "--threads", "1")
+    runner, killed = start_runner(store, *options), {"worker": 0, "runner": 0}
+    while not (done(store, study) and runner.poll() is not None):
+        if runner.poll() is not None:
+            runner = start_runner(store, *options)
+        time.sleep(0.02)
+        busy = [pid for pid in workers_of(store) if claimed_by(store, pid)]
+        if not busy or killed["worker"] >= 8 or chance.random() > 0.03:  # some two seconds each
+            continue
+        os.kill(chance.choice(busy), signal.SIGKILL)
+        killed["worker"] += 1
+        if killed["worker"] in (2, 5, 7):
+            runner.kill()
+            runner.wait()
+            killed["runner"] += 1
+    assert killed == {"worker": 8, "runner": 3}
+    complete_once(store, study)
+    assert facts(store) == facts(quiet)
+
+
+def done(store: Store, study: Study) -> bool:
+    steps = store.steps(study)
+    return not any(store.missing(run.id, steps) for run in study.runs())
+
+
+@pytest.mark.slow
+def test_a_killed_process_of_ray_loses_nothing(tmp_path: Path, tiny: Make) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'radial-ssl[ray]'")
+    study = tiny(methods=["simclr", "byol"], seeds=[0, 1])
+    quiet = undisturbed(tmp_path / "quiet", study)
+    store = Store(tmp_path / "ray")
+    store.create(study)
+    runner = start_runner(store, "--executor", "ray", "--cpus", "1")
+    killed = 0
+    while runner.poll() is None:
+        time.sleep(0.2)
+        busy = [pid for pid in ray_workers() if claimed_by(store, pid)]
+        if killed < 2 and busy and len(checkpoints(store)) > killed:
+            os.kill(busy[0], signal.SIGKILL)
+            killed += 1
+    assert runner.wait() == 0
+    assert killed == 2
+    assert done(store, study)
+    assert not list(store.path.glob("failures/*"))
+    assert facts(store) == facts(quiet)
+
+
+def ray_workers() -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes().startswith(b"ray::"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def claimed_by(store: Store, pid: int) -> bool:
+    """Whether a process holds a claim that is not its last breath: files come and go."""
+    for path in store.path.glob("claims/[!.]*"):
+        try:
+            if f'"pid": {pid},' in path.read_text():
+                return True
+        except OSError:
+            continue
+    return False

@@ -1,0 +1,183 @@
+"""One worker: steps in order, failures recorded and tried again, what is done left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from study_cases import facts
+
+from radial.study import worker as module
+from radial.study.claims import MOST, claim, newest
+from radial.study.grid import Study
+from radial.study.status import Watcher, count, headline
+from radial.study.store import EVALUATION, RESULT, SCORES, Store
+from radial.study.table import read_runs
+from radial.study.worker import Worker
+
+Make = Callable[..., Study]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, tiny: Make) -> Store:
+    """A study of two runs, worked on once."""
+    store = Store(tmp_path_factory.mktemp("worker") / "study")
+    store.create(tiny(seeds=[0]))
+    assert Worker(store, session="first", threads=1).work() == 2
+    return store
+
+
+def test_each_step_has_its_file_and_is_not_repeated(done: Store) -> None:
+    before = {p: p.stat().st_mtime_ns for p in done.path.rglob("*") if p.is_file()}
+    assert Worker(done, session="second", threads=1).work() == 0
+    assert {p: p.stat().st_mtime_ns for p in done.path.rglob("*") if p.is_file()} == before
+    for run in done.runs():
+        assert {RESULT, EVALUATION, SCORES} <= {p.name for p in done.run(run).iterdir()}
+    assert not list((done.path / "claims").iterdir())
+
+
+def test_the_frame_holds_settings_result_labels_and_scores(done: Store) -> None:
+    runs = read_runs(done.path)
+    assert list(runs["head"]) == ["default", "rbfn"]
+    assert list(runs["num_kernels"].isna()) == [True, False]
+    for column in ("accuracy", "f1", "train_loss", "constant_loss", "knn_1pct", "rankme@backbone"):
+        assert runs[column].notna().all(), column
+    assert runs["start_accuracy"].nunique() == 1  # the same backbone and seed
+    assert (runs["precision"] <= 1).all()  # of the classification, not of the arithmetic
+    evaluation = json.loads((done.run(runs["run"][0]) / EVALUATION).read_text())
+    assert evaluation["knn_few"]["labels"] == 2  # one of each class
+    assert evaluation["probes"]["exact"]["accuracy"] == runs["accuracy"][0]
+
+
+def test_status_counts(done: Store) -> None:
+    states = Watcher(done).look()
+    assert count(states) == {"done": 2}
+    assert headline(states).startswith("2 of 2 done")
+
+
+def test_an_unreadable_result_is_kept_and_the_run_done_again(
+    done: Store, tmp_path: Path, tiny: Make
+) -> None:
+    store = Store(tmp_path / "study")
+    store.create(tiny(seeds=[0], heads=["default"]))
+    run = store.study().runs()[0].id
+    told: list[str] = []
+    Worker(store, session="a", threads=1).work()
+    assert facts(store)[run] == facts(done)[run]
+    (store.run(run) / RESULT).write_text("{ broken")
+    states = Watcher(store, tell=told.append).look()
+    assert count(states) == {"left": 1}
+    assert "cannot be read and counts as not done" in told[0]
+    Worker(store, session="b", threads=1, tell=told.append).work()
+    assert (store.run(run) / f"{RESULT}.unreadable-1").read_text() == "{ broken"
+    assert facts(store)[run] == facts(done)[run]
+
+
+def test_a_failure_is_recorded_and_tried_again_in_the_next_session(
+    tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "study")
+    store.create(tiny(seeds=[0], heads=["default"], score=False))
+    run = store.study().runs()[0].id
+    calls: list[str] = []
+
+    def breaks(self: Worker, *_: object) -> None:
+        calls.append("evaluate")
+        raise ValueError("no such\n labels")
+
+    monkeypatch.setitem(Worker.STEPS, EVALUATION, breaks)
+    assert Worker(store, session="a", threads=1).work() == 0
+    assert store.failure(run)["error"] == "ValueError: no such labels"
+    assert store.failure(run)["step"] == EVALUATION
+    assert "Traceback" in (store.path / "logs" / f"{run}.log").read_text()
+    assert count(Watcher(store).look()) == {"failed": 1}
+    assert Worker(store, session="a", threads=1).work() == 0
+    assert calls == ["evaluate"]  # not again in the same session
+    monkeypatch.undo()
+    trained = (store.run(run) / RESULT).stat().st_mtime_ns
+    assert Worker(store, session="b", threads=1).work() == 1
+    assert (store.run(run) / RESULT).stat().st_mtime_ns == trained  # that step was complete
+    assert store.failure(run) == {}
+
+
+def test_a_run_that_takes_its_worker_down_is_given_up(tmp_path: Path, tiny: Make) -> None:
+    store = Store(tmp_path / "study")
+    store.create(tiny(seeds=[0], heads=["default"]))
+    run = store.study().runs()[0].id
+    for number in range(MOST):
+        (store.path / "claims" / f"{run}.{number + 1}").touch()
+        os.utime(store.path / "claims" / f"{run}.{number + 1}", (0, 0))
+    assert Worker(store, session="a", threads=1).work() == 0
+    assert store.failure(run)["error"] == f"RuntimeError: its worker died {MOST} times"
+    assert newest(store.path / "claims", run) == 0
+    assert Worker(store, session="b", threads=1).work() == 1
+
+
+def test_a_run_that_another_holds_is_left_alone(tmp_path: Path, tiny: Make) -> None:
+    store = Store(tmp_path / "study")
+    store.create(tiny(seeds=[0], score=False, evaluate=False))
+    first, second = store.study().runs()
+    held = claim(store.path / "claims", first.id)
+    assert held is not None
+    assert Worker(store, session="a", threads=1).work() == 1
+    assert count(Watcher(store).look()) == {"running": 1, "done": 1}
+    held.release()
+    assert store.runs() == [second.id]
+
+
+def test_a_checkpoint_that_cannot_be_read_is_set_aside(
+    done: Store, tmp_path: Path, tiny: Make
+) -> None:
+    store = Store(tmp_path / "study")
+    store.create(tiny(seeds=[0], heads=["default"]))
+    run = store.study().runs()[0].id
+    Worker(store, session="a", threads=1).work()
+    (store.run(run) / RESULT).unlink()
+    (store.run(run) / "last.ckpt").write_bytes(b"half")
+    assert Worker(store, session="b", threads=1).work() == 1
+    assert (store.run(run) / "last.ckpt.unreadable").read_bytes() == b"half"
+    assert facts(store)[run] == facts(done)[run]
+
+
+def test_weights_are_removed_where_they_are_not_wanted(tmp_path: Path, tiny: Make) -> None:
+    store = Store(tmp_path / "study")
+    store.create(tiny(seeds=[0], heads=["default"], keep_weights=False))
+    assert Worker(store, session="a", threads=1).work() == 1
+    assert not list(store.path.rglob("*.ckpt"))
+    assert Worker(store, session="b", threads=1).work() == 0
+
+
+@pytest.mark.slow
+def test_a_run_on_two_devices_is_trained_by_a_process_of_its_own(
+    tmp_path: Path, tiny: Make
+) -> None:
+    study = tiny(seeds=[0], heads=["default"], evaluate=False, score=False)
+    study = replace(study, constants={**study.constants, "devices": 2, "accelerator": "cpu"})
+    store = Store(tmp_path / "study")
+    store.create(study)
+    assert Worker(store, session="a", threads=1).work() == 1
+    assert (
+        "per rank"
+        in json.loads(next(store.path.glob("runs/*/result.json")).read_text())["batch_norm"]
+    )
+
+
+def test_the_error_of_such_a_process_is_told(tmp_path: Path, tiny: Make) -> None:
+    study = tiny(seeds=[0], heads=["default"], evaluate=False, score=False)
+    study = replace(study, constants={**study.constants, "devices": 3, "accelerator": "cpu"})
+    store = Store(tmp_path / "study")
+    store.create(study)
+    assert Worker(store, session="a", threads=1).work() == 0
+    error = store.failure(store.study().runs()[0].id)["error"]
+    assert "cannot be divided among 3 devices" in error
+
+
+def test_a_worker_knows_its_options() -> None:
+    with pytest.raises(SystemExit):
+        module.main(["nowhere"])
+    with pytest.raises(ValueError, match=r"is not a study"):
+        module.main(["nowhere", "--session", "a"])
