@@ -1,0 +1,152 @@
+"""The best run of each method and head, and heads compared pair by pair."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from radial.study.columns import (
+    HEAD_SETTINGS,
+    METRICS,
+    SETTINGS,
+    Array,
+    by_data,
+    codes,
+    final,
+    frame,
+    labelled,
+    method_order,
+    numbers,
+)
+
+BEST = tuple(f"{metric}_best" for metric in METRICS)
+PEAK_COLUMNS = ("data", "method", "head", "run", "runs", "tied", *METRICS, *BEST)
+PAIR_COLUMNS = ("data", "method", "a", "b", "pairs", "difference", "low", "high", "a_mean",
+                "b_mean", "a_runs", "b_runs")  # fmt: skip
+AVERAGE, POOLED = "average", "pooled"
+
+
+def peak_table(runs: pd.DataFrame, decimals: int | None = 2) -> pd.DataFrame:
+    """The run of highest accuracy of each dataset, method and head, as published.
+
+    All four metrics are those of that one run, not each metric's own maximum ("the best evaluation
+    runs based on accuracy"). Of runs with equal accuracy the first counts; ``tied`` says how many
+    there are. Of a run with several checkpoints the last counts.
+
+    A row ``average`` a head is the mean over the methods that every head of the dataset has, where
+    these are two or more. ``<metric>_best`` is True where the value, rounded to ``decimals`` (None:
+    not rounded), is above that of every other head of the same dataset and method.
+    """
+    runs = final(labelled(runs))
+    rows: list[dict[str, Any]] = []
+    for data, group in by_data(runs):
+        heads = _heads(group)
+        peaks = {
+            (method, head): _peak(part)
+            for method in method_order(group["method"])
+            for head in heads
+            if len(part := group[(group["method"] == method) & (group["head"] == head)])
+        }
+        methods = method_order(method for method, _ in peaks)
+        common = [m for m in methods if all((m, head) in peaks for head in heads)]
+        if len(common) > 1:
+            peaks |= {(AVERAGE, h): _mean([peaks[m, h] for m in common]) for h in heads}
+        for method in [*methods, AVERAGE]:
+            found = {head: peaks[method, head] for head in heads if (method, head) in peaks}
+            for head, row in found.items():
+                others = [other for name, other in found.items() if name != head]
+                best = {f"{m}_best": _best(row[m], [o[m] for o in others], decimals)
+                        for m in METRICS}  # fmt: skip
+                rows.append({"data": data, "method": method, "head": head} | row | best)
+    return frame(rows, PEAK_COLUMNS)
+
+
+def paired_heads(runs: pd.DataFrame, a: str = "default", b: str = "rbfn") -> pd.DataFrame:
+    """Accuracy of head ``b`` minus that of head ``a``, paired by dataset, method and seed.
+
+    Only runs whose settings agree in all but what belongs to the head (its depth, width, kernels)
+    are compared; where a head has several runs at the same settings, their mean counts, and the
+    differences at one seed are averaged: a pair is one dataset, method and seed. ``a_runs`` and
+    ``b_runs`` say how many runs went in.
+
+    The interval is Student's, d̄ ± t₀.₉₇₅(n−1) s/√n over the n pairs; NaN for a single pair. The
+    row ``pooled`` takes the pairs of all methods alike: it speaks of these methods, and counts how
+    they differ as noise.
+    """
+    runs = final(labelled(runs))
+    runs = runs[runs["head"].isin([a, b])].reset_index(drop=True) if "head" in runs else runs
+    if runs.empty:
+        return frame([], PAIR_COLUMNS)
+    shared = [name for name in SETTINGS if name not in HEAD_SETTINGS]
+    seeds = runs["seed"] if "seed" in runs else pd.Series(0, index=runs.index)
+    table = pd.DataFrame(
+        {"data": runs["data"], "method": runs["method"], "seed": seeds, "head": runs["head"],
+         "settings": codes(runs, shared), "accuracy": numbers(runs, "accuracy")}
+    )  # fmt: skip
+    keys = ["data", "method", "seed", "settings"]
+    cells = table.groupby([*keys, "head"], sort=False, dropna=False)["accuracy"]
+    wide = cells.agg(["mean", "size"]).unstack("head")
+    if not {a, b} <= set(runs["head"]):
+        return frame([], PAIR_COLUMNS)
+    matched = wide[wide["mean"][a].notna() & wide["mean"][b].notna()]
+    pairs = pd.DataFrame(
+        {"a": matched["mean"][a], "b": matched["mean"][b],
+         "a_runs": matched["size"][a], "b_runs": matched["size"][b]}
+    )  # fmt: skip
+    how = {"a": "mean", "b": "mean", "a_runs": "sum", "b_runs": "sum"}
+    pairs = pairs.groupby(level=keys[:3], sort=False, dropna=False).agg(how).reset_index()
+    rows = []
+    for data, group in by_data(pairs):
+        parts = {m: group[group["method"] == m] for m in method_order(group["method"])}
+        for method, part in (parts | {POOLED: group}).items():
+            difference = (part["b"] - part["a"]).to_numpy(np.float64)
+            low, high = t_interval(difference)
+            rows.append(
+                {"data": data, "method": method, "a": a, "b": b, "pairs": len(part),
+                 "difference": float(difference.mean()), "low": low, "high": high,
+                 "a_mean": part["a"].mean(), "b_mean": part["b"].mean(),
+                 "a_runs": int(part["a_runs"].sum()), "b_runs": int(part["b_runs"].sum())}
+            )  # fmt: skip
+    return frame(rows, PAIR_COLUMNS)
+
+
+def t_interval(values: Array, level: float = 0.95) -> tuple[float, float]:
+    """Student's interval of a mean; NaN for fewer than two values."""
+    from scipy import stats
+
+    n = len(values)
+    if n < 2:
+        return math.nan, math.nan
+    half = stats.t.ppf(0.5 + level / 2, n - 1) * values.std(ddof=1) / math.sqrt(n)
+    return float(values.mean() - half), float(values.mean() + half)
+
+
+def _heads(group: pd.DataFrame) -> list[str]:
+    """The default head first, then the others by name."""
+    names = sorted(set(group["head"]))
+    return sorted(names, key=lambda name: name != "default")
+
+
+def _peak(part: pd.DataFrame) -> dict[str, Any]:
+    accuracy = numbers(part, "accuracy")
+    best = int(np.argmax(accuracy))
+    counts = {"runs": len(part), "tied": int((accuracy == accuracy[best]).sum())}
+    values = {metric: float(numbers(part, metric)[best]) for metric in METRICS}
+    return {"run": str(part["run"].iloc[best])} | counts | values
+
+
+def _mean(peaks: list[dict[str, Any]]) -> dict[str, Any]:
+    counts = {"run": "", "runs": sum(peak["runs"] for peak in peaks), "tied": 0}
+    return counts | {m: float(np.mean([peak[m] for peak in peaks])) for m in METRICS}
+
+
+def _best(value: float, others: list[float], decimals: int | None) -> bool:
+    known: list[float] = [other for other in others if not math.isnan(other)]
+    if not known or math.isnan(value):
+        return False
+    if decimals is None:
+        return value > max(known)
+    return round(value, decimals) > round(max(known), decimals)
