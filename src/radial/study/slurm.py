@@ -46,7 +46,7 @@ class Array:
 
 
 def script(store: Store, array: Array) -> str:
-    more = {"time": array.time, "partition": array.partition, "gpus-per-task": array.gpus or None}
+    more = {"time": array.time, "partition": array.partition, "gpus": array.gpus or None}
     lines = [f"#SBATCH --{name}={value}" for name, value in more.items() if value is not None]
     lines += [f"#SBATCH {option}" for option in array.options]
     for line in lines:

@@ -207,7 +207,9 @@ def train_apart(config: RunConfig, begun: bool, console: Console) -> None:
         write_atomically(settings, json.dumps(config.to_dict()))
         arguments = ["--config", str(settings), "--overwrite"]
     command = [sys.executable, "-m", "radial.cli", "train", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # A worker's job on SLURM is one task: Lightning must not count it as a rank of the run.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     console.print(done.stderr, markup=False, highlight=False)
     if done.returncode not in (0, 1):  # 1: stopped by on_collapse, with a result
         lines = done.stderr.strip().splitlines() or ["no message"]

@@ -1,0 +1,195 @@
+"""Which runs of a study learned nothing, and what its correlations are without them.
+
+- ``no_signal``: the training loss is that of a constant output (:data:`MARGINS`), or the run
+  diverged.
+- ``no_learning``: less than 5 % of the gap between the loss of a constant output and the default
+  head's is closed (:func:`gaps`).
+- ``identical``: runs of one data and method have one accuracy though their settings differ (see
+  identical.py).
+- ``unmoved``: the accuracy is that of the backbone before the first step, to half a test image.
+- ``not_better``: it is not above that. Only a note: such a run may have learned something, and
+  leaving it out of a correlation with accuracy would choose runs by their accuracy.
+
+The *training* loss is taken: validation batches may be smaller, and for SimCLR a constant output
+then has another loss. Frames in, frames out; no torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from radial.study.columns import numbers, oriented, score_columns
+from radial.study.constant import MARGINS, constant_loss, is_constant
+from radial.study.findings import print_audit, reasons, sentences
+from radial.study.identical import find_groups, groups_frame, setting_text
+
+__all__ = ["DEAD", "MARGINS", "RULES", "Audit", "audit", "constant_loss", "gaps", "print_audit"]
+
+RULES = ("no_signal", "no_learning", "identical", "unmoved", "not_better")
+DEAD = RULES[:-1]  # what correlations are also computed without
+CLOSED = 0.05  # of the gap to the default head's loss, at least
+NEEDED = ("run", "data", "method", "head", "train_loss", "accuracy")
+# A default-head run is compared with runs of the same of these, and of the same trained epochs.
+ALIKE = ("data", "method", "backbone", "weights", "temperature")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What was found.
+
+    Args:
+        flags: a row for each run, in the order of the runs: a column a rule, and why.
+        counts: runs that each rule flags, by data, method and head; ``flagged``: by any of DEAD.
+        identical: groups of runs with one accuracy.
+        correlations: of each score's quality with accuracy, for all runs and without the flagged.
+        sentences: the findings in words, most damning first.
+    """
+
+    flags: pd.DataFrame
+    counts: pd.DataFrame
+    identical: pd.DataFrame
+    correlations: pd.DataFrame
+    sentences: tuple[str, ...]
+
+
+def audit(runs: pd.DataFrame, better: Mapping[str, str] = MappingProxyType({})) -> Audit:
+    """Look over the runs, a row each (see table.py).
+
+    Args:
+        better: which way each score (a column with an @) is better: higher, lower, near 1; those
+            with "none" are left out, those not named count as higher.
+    """
+    if missing := [name for name in NEEDED if name not in runs]:
+        raise ValueError(f"the table of runs has no column {', '.join(missing)}")
+    if runs.empty:
+        raise ValueError("the table of runs is empty")
+    runs = runs.reset_index(drop=True)
+    flags = runs.reindex(columns=["run", "data", "method", "head", "radial_function"])
+    is_rbfn = flags["head"].astype(str).str.startswith("rbfn")
+    flags["radial_function"] = flags["radial_function"].astype(object).where(is_rbfn, None)
+    flags["train_loss"] = _column(runs, "train_loss")
+    flags["constant_loss"] = constant_losses(runs)
+    flags["default_loss"], flags["gap_closed"] = gaps(runs)
+    flags["accuracy"] = _column(runs, "accuracy")
+    flags["start_accuracy"] = _column(runs, "start_accuracy")
+    groups = find_groups(runs)
+    diverged = runs["verdict"].eq("diverged") if "verdict" in runs else False
+    moved = flags["accuracy"] - flags["start_accuracy"]
+    half_an_image = (0.5 / _column(runs, "test_samples")).fillna(5e-7)
+    found = {
+        "no_signal": _at_constant(flags) | diverged,
+        "no_learning": flags["gap_closed"] < CLOSED,
+        "identical": flags.index.isin([row for group in groups for row in group.rows]),
+        "unmoved": moved.abs() <= half_an_image,
+        "not_better": moved <= 0,
+    }
+    for rule in RULES:
+        flags[rule] = np.asarray(found[rule], dtype=bool)
+    flags["flags"] = [
+        ", ".join(rule.replace("_", " ") for rule, on in zip(RULES, row) if on)
+        for row in flags[list(RULES)].to_numpy()
+    ]
+    flags["reasons"] = reasons(flags, groups)
+    dead = flags[list(DEAD)].any(axis=1)
+    correlations = _correlations(runs, flags["accuracy"], dead, better)
+    counts = _counts(flags, dead)
+    return Audit(
+        flags=flags,
+        counts=counts,
+        identical=groups_frame(groups, runs),
+        correlations=correlations,
+        sentences=sentences(flags, counts, groups, correlations),
+    )
+
+
+def _column(runs: pd.DataFrame, name: str) -> pd.Series:
+    return pd.Series(numbers(runs, name), index=runs.index)
+
+
+def constant_losses(runs: pd.DataFrame) -> pd.Series:
+    """The loss of a constant output for each run: as its result has it, else from its settings."""
+    known = _column(runs, "constant_loss")
+    names = ("batch_size", "queue_size", "prototypes", "output_dim")
+    sizes = {name: _column(runs, name) for name in names}
+    found = [
+        constant_loss(str(method), **{name: sizes[name].loc[row] for name in names})
+        for row, method in runs["method"].items()
+    ]
+    return known.fillna(pd.Series(found, index=runs.index, dtype=float))
+
+
+def gaps(runs: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """The default head's loss L₀ beside each run, and the share of the gap to it that it closed.
+
+    With c the loss of a constant output, the share is (c − L) / (c − L₀). Where c is near the
+    largest loss (SimCLR, MoCo, SwAV) that is the way a run has gone from knowing nothing to where
+    the default head got: 0 nothing, 1 as far. For BYOL and SimSiam c = −1 is the *smallest* loss,
+    the trivial solution, and runs that live stay above it: there the share is a distance from
+    that solution, in units of the default head's. Near 0 it is the same sentence, "the output is
+    constant"; large values mean nothing: a run that has not begun is far from trivial, too.
+
+    L₀ is the mean over live default-head runs of the same data, method, backbone, weights,
+    temperature, trained epochs and c, of the same depth if there is one. Live means: not itself
+    at c, and below it (above −1). Without such a run both are NaN.
+    """
+    loss, constant = _column(runs, "train_loss"), constant_losses(runs)
+    below = runs["method"].map(lambda method: MARGINS.get(method, ("", 0.0))[0] == "below")
+    gap = (constant - loss).where(~below.astype(bool), loss - constant)
+    flags = pd.DataFrame({"method": runs["method"], "train_loss": loss, "constant_loss": constant})
+    live = runs["head"].eq("default") & (gap > 0) & ~_at_constant(flags)
+    epoch = "epoch" if "epoch" in runs else "epochs"
+    names = [name for name in (*ALIKE, epoch) if name in runs]
+    columns = [[setting_text(value) for value in runs[name]] for name in names]
+    keys = list(zip(*columns, constant.round(6).map(setting_text)))
+    depth = [setting_text(value) for value in runs.get("num_layers", pd.Series(0, runs.index))]
+    losses: dict[tuple[Any, ...], list[float]] = {}
+    for row in np.flatnonzero(live):
+        losses.setdefault(keys[row], []).append(loss.iloc[row])
+        losses.setdefault((*keys[row], depth[row]), []).append(loss.iloc[row])
+    found = [losses.get((*key, deep), losses.get(key)) for key, deep in zip(keys, depth)]
+    default = pd.Series([np.mean(f) if f else math.nan for f in found], runs.index, dtype=float)
+    return default, (constant - loss) / (constant - default)
+
+
+def _at_constant(flags: pd.DataFrame) -> pd.Series:
+    columns = (flags[name] for name in ("method", "train_loss", "constant_loss"))
+    return pd.Series([is_constant(*row) for row in zip(*columns)], flags.index, dtype=bool)
+
+
+def _counts(flags: pd.DataFrame, dead: pd.Series) -> pd.DataFrame:
+    by = ["data", "method", "head"]
+    counted = flags.assign(runs=1, flagged=dead)
+    return counted.groupby(by, sort=False)[["runs", *RULES, "flagged"]].sum().reset_index()
+
+
+def _correlations(
+    runs: pd.DataFrame, accuracy: pd.Series, dead: pd.Series, better: Mapping[str, str]
+) -> pd.DataFrame:
+    """Of each score, turned so that more is better, with accuracy; NaN where it has no meaning."""
+    from scipy.stats import pearsonr, spearmanr
+
+    rows = []
+    for name in score_columns(runs):
+        direction = better.get(name, "higher")
+        if direction == "none":
+            continue
+        quality = oriented(numbers(runs, name), direction)
+        row: dict[str, Any] = {"score": name, "better": direction}
+        for which, chosen in (("all", True), ("left", ~dead)):
+            use = np.isfinite(quality) & np.isfinite(accuracy) & chosen
+            x, y = quality[use], accuracy[use].to_numpy()
+            sensible = len(x) >= 3 and all(np.ptp(v) > 1e-12 * np.abs(v).max() for v in (x, y))
+            row[f"n_{which}"] = len(x)
+            row[f"pearson_{which}"] = pearsonr(x, y).statistic if sensible else math.nan
+            row[f"spearman_{which}"] = spearmanr(x, y).statistic if sensible else math.nan
+        rows.append(row)
+    of = ("n", "pearson", "spearman")
+    columns = ["score", "better", *(f"{name}_{which}" for which in ("all", "left") for name in of)]
+    return pd.DataFrame(rows, columns=columns)

@@ -1,0 +1,186 @@
+"""The findings of an audit in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from radial.study.identical import Group
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from radial.study.audit import Audit
+
+
+def reasons(flags: pd.DataFrame, groups: Sequence[Group]) -> list[str]:
+    """Why each run is flagged; empty where it is not."""
+    group_of = {row: group for group in groups for row in group.rows}
+    return ["; ".join(_why(run, group_of.get(run.Index))) for run in flags.itertuples()]
+
+
+def _why(run: Any, group: Group | None) -> Iterator[str]:
+    loss, constant = f"{run.train_loss:.6g}", f"{run.constant_loss:.6g}"
+    if run.no_signal:
+        known = math.isfinite(run.train_loss)
+        yield f"loss {loss}: a constant output's is {constant}" if known else "diverged"
+    if run.no_learning:
+        trivial = run.constant_loss < run.default_loss
+        what = "distance from a constant output's loss is {} of" if trivial else "{} of the way to"
+        yield f"{what.format(percent(run.gap_closed))} the default head's {run.default_loss:.4g}"
+    if group is not None:
+        over = ", ".join(group.differ)
+        yield f"accuracy {run.accuracy:.6f} of {len(group.rows)} runs over {over}"
+    if run.unmoved:
+        yield f"accuracy {run.accuracy:.4f} is that before the first step"
+    elif run.not_better:
+        yield f"accuracy {run.accuracy:.4f}, before the first step {run.start_accuracy:.4f}"
+
+
+def sentences(
+    flags: pd.DataFrame,
+    counts: pd.DataFrame,
+    groups: Sequence[Group],
+    correlations: pd.DataFrame,
+) -> tuple[str, ...]:
+    """The sum, then what concerns most runs, then correlations, then what could not be checked."""
+    flagged, total = int(counts["flagged"].sum()), len(flags)
+    if flagged:
+        first = f"{flagged} of {total} runs show no sign of having learned"
+    else:
+        first = f"none of {total} runs is flagged as having learned nothing"
+    found = [(len(group.rows), sentence(group)) for group in groups]
+    for row in counts.itertuples():
+        found += _of_part(row)
+    found.sort(key=lambda item: -item[0])  # stable: groups first
+    changes = correlations.dropna(subset=["spearman_all", "spearman_left"])
+    changes = changes[changes["n_left"] < changes["n_all"]]
+    size = (changes["spearman_all"] - changes["spearman_left"]).abs()
+    order = size.sort_values(ascending=False, kind="stable").index
+    moved = [
+        f"{row.score}: Spearman with accuracy {row.spearman_all:+.2f} over {row.n_all} runs, "
+        f"{row.spearman_left:+.2f} over the {row.n_left} that are not flagged"
+        for row in changes.loc[order].itertuples()
+    ]
+    return (first, *(text for _, text in found), *moved, *_unchecked(flags))
+
+
+def sentence(group: Group) -> str:
+    """One finding, such as "digits byol: all 6 runs of head linear have one accuracy, …"."""
+    size = len(group.rows)
+    whole: dict[str, list[tuple[str, int]]] = {}
+    for name, value, runs in group.all_of:
+        whole.setdefault(name, []).append((value, runs))
+    among = [
+        (sum(runs for _, runs in values), f"{name} {', '.join(value for value, _ in values)}")
+        for name, values in whole.items()
+    ]
+    if among and among[0][0] == size:
+        who = f"all {size} runs of {among[0][1]}"
+    elif among:
+        who = f"{size} runs, among them {' and '.join(f'all {n} of {what}' for n, what in among)},"
+    elif group.common:
+        who = f"{size} runs of {', '.join(f'{name} {value}' for name, value in group.common)}"
+    else:
+        who = f"{size} runs"
+    over = ", ".join(group.differ)
+    return (
+        f"{group.data} {group.method}: {who} have one accuracy, {group.accuracy:.6f}, over {over}"
+    )
+
+
+def _of_part(row: Any) -> Iterator[tuple[int, str]]:
+    part, constant = f"{row.data} {row.method} {row.head}:", "at the loss of a constant output"
+    if row.no_learning:
+        also = f", {row.no_signal} of them {constant}" if row.no_signal else ""
+        yield (
+            max(row.no_learning, row.no_signal),
+            f"{part} {row.no_learning} of {row.runs} runs closed less than 5 % of the gap between "
+            f"the loss of a constant output and the default head's{also}",
+        )
+    elif row.no_signal:
+        yield row.no_signal, f"{part} {row.no_signal} of {row.runs} runs end {constant}"
+    if row.unmoved:
+        yield (
+            row.unmoved,
+            f"{part} {row.unmoved} of {row.runs} runs have the accuracy of the backbone before "
+            "the first step",
+        )
+    if row.not_better > row.unmoved:
+        worse = row.not_better - row.unmoved
+        yield worse, f"{part} {worse} of {row.runs} runs are below the backbone they started from"
+
+
+def _unchecked(flags: pd.DataFrame) -> Iterator[str]:
+    def parts(chosen: pd.Series) -> str:
+        pairs = flags.loc[chosen, ["data", "method"]].drop_duplicates()
+        return ", ".join(f"{data} {method}" for data, method in pairs.to_numpy())
+
+    unknown = flags["constant_loss"].isna() | flags["train_loss"].isna()
+    if unknown.any():
+        yield f"not checked, no loss or size known: {int(unknown.sum())} runs of {parts(unknown)}"
+    alone = flags["gap_closed"].isna() & ~unknown
+    if alone.any():
+        yield (
+            f"not compared, no live default-head run like them: {int(alone.sum())} runs of "
+            f"{parts(alone)}"
+        )
+
+
+def percent(share: float) -> str:
+    return f"{max(0.0, 100 * share):.1f} %"
+
+
+def print_audit(audit: Audit, console: Console) -> None:
+    """Counts by data, method and head; correlations, where there are scores; the findings."""
+    counts = audit.counts
+    found = [name for name in counts.columns[4:] if name == "flagged" or counts[name].any()]
+    table = _table(("data", "method", "head"), ("runs", *found))
+    for row in counts.itertuples():
+        numbers = (getattr(row, name) for name in ("runs", *found))
+        style = "red" if row.flagged == row.runs else "yellow" if row.flagged else None
+        names = (str(row.data), str(row.method), str(row.head))
+        table.add_row(*names, *(str(n) if n else "–" for n in numbers), style=style)
+    _print_table(table, console)
+    if len(audit.correlations):
+        _print_table(_correlations(audit.correlations), console)
+    for text in audit.sentences:
+        console.print(f"- {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _correlations(correlations: pd.DataFrame) -> Table:
+    def number(value: float) -> str:
+        return "–" if math.isnan(value) else f"{value:+.2f}"
+
+    titles = ("Pearson", "Spearman", "runs", "unflagged: Pearson", "Spearman", "runs")
+    table = _table(("score with accuracy",), titles)
+    for row in correlations.itertuples():
+        everything = number(row.pearson_all), number(row.spearman_all), str(row.n_all)
+        left = number(row.pearson_left), number(row.spearman_left), str(row.n_left)
+        table.add_row(str(row.score), *everything, *left)
+    return table
+
+
+def _table(names: Sequence[str], numbers: Sequence[str]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(name, no_wrap=True)
+    for name in numbers:
+        table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
+    return table
+
+
+def _print_table(table: Table, console: Console) -> None:
+    """As wide as it needs to be: a narrow terminal wraps lines, no cell is cut."""
+    from rich.measure import Measurement
+
+    roomy = console.options.update(max_width=10_000)
+    table.width = Measurement.get(console, roomy, table).maximum
+    console.print(table, markup=False, crop=False)
+    console.print()
