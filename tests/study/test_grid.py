@@ -19,7 +19,7 @@ def study(**values: object) -> Study:
 
 
 @pytest.mark.parametrize(
-    ("name", "runs"), [("paper-baseline", 9), ("paper-rbfn", 216), ("heads", 30), ("quick", 24)]
+    ("name", "runs"), [("paper-baseline", 9), ("paper-rbfn", 216), ("heads", 30), ("quick", 28)]
 )
 def test_presets(name: str, runs: int) -> None:
     plan = read_study(name, ["data=digits"]).runs()

@@ -240,8 +240,8 @@ def test_importing_again_changes_nothing(write, tmp_path: Path) -> None:
     assert import_exports([tables], out, tell=said.append) == 0
     assert contents(out) == before
     assert said == [
-        f"{out}: 2 runs imported, 0 were there already",
-        f"{out}: 0 runs imported, 2 were there already",
+        f"2 runs imported into {out}, 0 were there already",
+        f"0 runs imported into {out}, 2 were there already",
     ]
 
 

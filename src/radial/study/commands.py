@@ -114,7 +114,7 @@ def run(arguments: list[str]) -> int:
             ray = {"address": options.address, "cpus": options.cpus, "gpus": options.gpus}
             states = executors.run_ray(store, **ray, console=console)
         else:
-            workers, threads = _shares(options.workers, options.threads, len(runs))
+            workers, threads = shares(options.workers, options.threads, len(runs))
             console.print(f"{workers} workers of {threads} threads", highlight=False)
             states = executors.run_local(store, workers=workers, threads=threads, console=console)
     except KeyboardInterrupt:
@@ -138,7 +138,7 @@ def _store(options: argparse.Namespace, study: Any) -> Any:
     return store
 
 
-def _shares(workers: int | None, threads: int | None, runs: int) -> tuple[int, int]:
+def shares(workers: int | None, threads: int | None, runs: int) -> tuple[int, int]:
     """Cores divided among workers; a run each as long as there are fewer runs than cores."""
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -155,9 +155,13 @@ def status(arguments: list[str]) -> int:
     from rich.console import Console
 
     from radial.study.status import STATES, Watcher, headline, table
-    from radial.study.store import Store
+    from radial.study.store import STUDY, Store
 
-    states = Watcher(Store(options.directory), tell=_warn).look()
+    store = Store(options.directory)
+    if not (store.path / STUDY).is_file() and (imported := len(store.runs())):
+        print(f"{imported} imported runs; nothing is planned")
+        return 0
+    states = Watcher(store, tell=_warn).look()
     print(headline(states))
     which = tuple(STATES) if options.all else ("running", "failed")
     if any(state.state in which for state in states):
@@ -215,8 +219,7 @@ def import_(arguments: list[str]) -> int:
     _needs_study()
     from radial.study.importing import import_exports
 
-    new = import_exports(list(zip(trained, evaluated)), options.out, tell=_warn)
-    print(f"{new} runs imported into {options.out}")
+    import_exports(list(zip(trained, evaluated)), options.out, tell=_warn)
     return 0
 
 

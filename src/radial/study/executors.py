@@ -185,5 +185,5 @@ def _report(states: list[State], told: set[str], console: Console) -> None:
         key = f"{state.run.id} {state.state}"
         if state.state in ("done", "failed") and key not in told and not first:
             note = f": {state.note}" if state.note else f" in {state.seconds:.0f} s"
-            console.print(f"{state.run.label} {state.state}{note}", highlight=False, markup=False)
+            console.print(f"{state.run.id} {state.state}{note}", highlight=False, markup=False)
         told.add(key)

@@ -46,15 +46,11 @@ GIVEN = ("data", "image_size", "split", "data_root", "max_bad_images", "backbone
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """One run of a study; ``id`` is a hash of all that its result depends on."""
+    """One run of a study; ``id`` ends in a hash of all that its result depends on."""
 
     id: str
     index: int
     config: RunConfig
-
-    @property
-    def label(self) -> str:
-        return f"{self.config.method}-{self.config.head}-{self.config.seed}-{self.id}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +154,7 @@ class Study:
 
 
 def identity(config: RunConfig) -> str:
-    """Twelve hex digits of a hash over the settings that decide the result.
+    """``METHOD-HEAD-SEED-HASH``: ten hex digits over all the settings that decide the result.
 
     Of a dataset's path only its last part counts, so that a study can move.
 
@@ -167,7 +163,8 @@ def identity(config: RunConfig) -> str:
     """
     values = {k: v for k, v in config.to_dict().items() if k not in MACHINE}
     text = json.dumps(values | {"data": slug(config.data)}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+    return f"{config.method}-{config.head}-{config.seed}-{digest}"
 
 
 def read_study(source: str | Path, changes: Sequence[str] = ()) -> Study:

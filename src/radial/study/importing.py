@@ -78,7 +78,7 @@ def import_exports(pairs: Sequence[tuple[Path, Path]], out: Path, *, tell: Tell)
             new[run.run] = run
             there[run.run] = run.source
     written = sum([_write(store, run, tell) for run in new.values()])
-    tell(f"{out}: {written} runs imported, {len(new) - written} were there already")
+    tell(f"{written} runs imported into {out}, {len(new) - written} were there already")
     return written
 
 

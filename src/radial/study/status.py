@@ -95,18 +95,10 @@ def duration(seconds: float) -> str:
 def table(states: Sequence[State], which: Sequence[str] = tuple(STATES)) -> Table:
     """A line a run, of the states asked for."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("run", "method", "head", "seed", "state", ""):
+    for name in ("run", "state", ""):
         shown.add_column(name, no_wrap=name != "")
     for state in states:
         if state.state in which:
-            config = state.run.config
             note = state.note or (duration(state.seconds) if state.seconds else "")
-            shown.add_row(
-                state.run.id,
-                config.method,
-                config.head,
-                str(config.seed),
-                Text(state.state, style=STATES[state.state]),
-                Text(note),
-            )
+            shown.add_row(state.run.id, Text(state.state, style=STATES[state.state]), Text(note))
     return shown

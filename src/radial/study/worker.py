@@ -95,14 +95,14 @@ class Worker:
         except Exception as error:
             message = " ".join(f"{type(error).__name__}: {error}".split())
             self.store.fail(run.id, step, message, self.session)
-            self.tell(f"{run.label} failed: {message}")
+            self.tell(f"{run.id} failed: {message}")
             return False
         else:
             self.store.forgive(run.id)
             if not self.study.keep_weights:
                 for path in self.store.run(run.id).rglob("*.ckpt"):
                     path.unlink()
-            self.tell(f"{run.label} complete")
+            self.tell(f"{run.id} complete")
             return True
         finally:
             held.release()
@@ -118,7 +118,7 @@ class Worker:
             try:
                 read_checkpoint(directory / LAST)
             except ValueError as error:
-                self.tell(f"{error}; starting {run.label} afresh")
+                self.tell(f"{error}; starting {run.id} afresh")
                 os.replace(directory / LAST, directory / f"{LAST}.unreadable")
                 begun = False
         if config.devices * config.num_nodes > 1:
