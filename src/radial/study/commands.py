@@ -90,7 +90,7 @@ def run(arguments: list[str]) -> int:
     parser.add_study()
     parser.add_argument("--out", type=Path, help="directory of the study; by default studies/NAME")
     parser.add_argument("--executor", default="local", help="local or ray")
-    parser.add_argument("--workers", type=_positive, help="local: processes; one a core")
+    parser.add_argument("--workers", type=_positive, help="local: processes; one a core, or a GPU")
     parser.add_argument("--threads", type=_positive, help="local: of torch in each worker")
     parser.add_argument("--address", help="ray: of the cluster; by default one on this machine")
     parser.add_argument("--cpus", type=_positive, default=1, help="ray: of each run")
@@ -115,7 +115,7 @@ def run(arguments: list[str]) -> int:
             states = executors.run_ray(store, **ray, console=console)
         else:
             workers, threads = shares(options.workers, options.threads, len(runs))
-            console.print(f"{workers} workers of {threads} threads", highlight=False)
+            console.print(f"workers: {workers}, threads of each: {threads}", highlight=False)
             states = executors.run_local(store, workers=workers, threads=threads, console=console)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"go on with: radial study run {store.path}") from None
@@ -139,11 +139,12 @@ def _store(options: argparse.Namespace, study: Any) -> Any:
 
 
 def shares(workers: int | None, threads: int | None, runs: int) -> tuple[int, int]:
-    """Cores divided among workers; a run each as long as there are fewer runs than cores."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    workers = workers or max(1, min(runs, cores // (threads or 1)))
+    """Cores divided among workers: one a core, or one a GPU, but no more than there are runs."""
+    from radial.study.executors import gpus
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = cores or 1
+    workers = workers or max(1, min(runs, len(gpus()) or cores // (threads or 1)))
     return workers, threads or max(1, cores // workers)
 
 

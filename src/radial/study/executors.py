@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -33,35 +34,51 @@ def run_local(store: Store, *, workers: int, threads: int, console: Console) -> 
     """A pool of processes until every run is complete or has failed once.
 
     A worker that dies is replaced: its run is taken up where its last checkpoint is. Workers end
-    with this process, so that a runner that is killed leaves none behind.
+    with this process, so that a runner that is killed leaves none behind. Where there are GPUs,
+    each worker sees one of them.
     """
-    session = new_session()
+    session, devices = new_session(), gpus()
     command = [sys.executable, "-m", "radial.study.worker", str(store.path)]
     command += ["--session", session, "--threads", str(threads), "--parent", str(os.getpid())]
-    environment = os.environ | {name: str(threads) for name in VARIABLES}
-    pool: list[subprocess.Popen[bytes]] = []
+    pool: dict[int, subprocess.Popen[bytes]] = {}  # by slot
     died: list[int] = []  # how many runs were finished when a worker died
     store.path.joinpath("logs").mkdir(exist_ok=True)
     with store.path.joinpath("logs", "workers.log").open("ab") as log:
 
+        def start(slot: int) -> subprocess.Popen[bytes]:
+            environment = os.environ | {name: str(threads) for name in VARIABLES}
+            if devices:
+                environment["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
+            return subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+
         def top_up(left: int, running: int, finished: int) -> None:
-            died.extend(finished for worker in pool if worker.poll())
-            pool[:] = [worker for worker in pool if worker.poll() is None]
-            if died.count(finished) > MOST * (MOST + workers):  # without a run coming to an end
-                raise RuntimeError(f"workers die at once: {_last_line(log.name)}")
-            while left and len(pool) < workers:
-                pool.append(_start(command, environment, log))
+            for slot in range(workers if left else 0):
+                worker = pool.get(slot)
+                if worker is not None and worker.poll() is None:
+                    continue
+                if worker is not None and worker.returncode:
+                    died.append(finished)
+                if died.count(finished) > MOST * (MOST + workers):  # and no run came to an end
+                    raise ChildProcessError(f"workers die at once: {_last_line(log.name)}")
+                pool[slot] = start(slot)
 
         try:
             return watch(store, session, console, workers=workers, each=top_up)
         finally:
-            _end(pool)
+            _end(list(pool.values()))
 
 
-def _start(command: list[str], environment: dict[str, str], log: IO[bytes]) -> Any:
-    return subprocess.Popen(
-        command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
-    )
+def gpus() -> list[str]:
+    """The GPUs that processes started here may use, as CUDA_VISIBLE_DEVICES names them."""
+    if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name for name in named.split(",") if name.strip()]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    told = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    lines = [line for line in told.stdout.splitlines() if line.startswith("GPU ")]
+    return [str(number) for number in range(len(lines))] if told.returncode == 0 else []
 
 
 def _last_line(file: str | Path) -> str:

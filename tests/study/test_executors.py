@@ -1,0 +1,68 @@
+"""Executors start workers, no more; what they start and when they give up."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from radial.cli import main
+from radial.study import executors
+from radial.study.commands import shares
+from radial.study.grid import Study
+from radial.study.store import Store
+
+Make = Callable[..., Study]
+
+
+def program(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_workers_that_die_at_once_are_not_started_for_ever(
+    tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(tmp_path / "study")
+    store.create(tiny())
+    monkeypatch.setattr(sys, "executable", str(program(tmp_path / "py", "echo 'no torch'; exit 3")))
+    monkeypatch.setattr(executors, "POLL", 0.01)
+    assert main(["study", "run", str(store.path), "--workers", "2"]) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said.startswith("radial: error: workers die at once: no torch (see ")
+
+
+def test_each_worker_sees_one_gpu(
+    tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "study")
+    store.create(tiny())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    told = f'echo "$CUDA_VISIBLE_DEVICES $OMP_NUM_THREADS" >> {tmp_path}/told; exit 3'
+    monkeypatch.setattr(sys, "executable", str(program(tmp_path / "py", told)))
+    monkeypatch.setattr(executors, "POLL", 0.05)
+    with pytest.raises(ChildProcessError):
+        executors.run_local(store, workers=2, threads=3, console=Console(quiet=True))
+    assert set((tmp_path / "told").read_text().splitlines()) == {"4 3", "7 3"}
+
+
+def test_gpus_and_cores_are_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert shares(None, None, runs=100) == (8, 1)
+    assert shares(None, None, runs=3) == (3, 2)
+    assert shares(2, None, runs=100) == (2, 4)
+    assert shares(None, 4, runs=100) == (2, 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert executors.gpus() == []
+    program(tmp_path / "nvidia-smi", "echo 'GPU 0: A100'; echo 'GPU 1: A100'")
+    assert executors.gpus() == ["0", "1"]
+    assert shares(None, None, runs=100) == (2, 4)
+    program(tmp_path / "nvidia-smi", "echo 'GPU driver broken'; exit 9")
+    assert executors.gpus() == []
