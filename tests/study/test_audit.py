@@ -417,3 +417,22 @@ def test_few_columns_are_enough() -> None:
     found = audit(study("moco")[names])
     assert not found.flags[list(RULES)].to_numpy().any()
     assert found.sentences[-1] == "not checked, no loss or size known: 26 runs of birds moco"
+
+
+def test_training_knows_better_than_the_loss() -> None:
+    """A young MoCo: the loss of a constant output with embeddings that are spread, and the other
+    way round: a dead head whose loss is below it."""
+    base = {"data": "d", "method": "moco", "queue_size": 511, "accuracy": 0.5, "epoch": 2}
+    rows = [
+        base | {"head": "default", "train_loss": 6.21, "spread": 0.9, "verdict": "ok"},
+        base | {"head": "rbfn", "train_loss": 6.5, "spread": 0.9, "verdict": "ok"},
+        base | {"head": "rbfn", "train_loss": 6.5, "spread": 0.01, "verdict": "ok"},
+        base | {"head": "rbfn-paper", "train_loss": 6.0, "spread": 0.0, "verdict": "dead head"},
+    ]
+    found = audit(pd.DataFrame(rows).assign(run=list("abcd"), accuracy=[0.5, 0.6, 0.55, 0.4]))
+    assert found.flags["no_signal"].tolist() == [False, False, True, True]
+    assert not found.flags["no_learning"].any()  # the default head has gone nowhere either
+    assert found.flags["reasons"].tolist()[3] == "dead head"
+    assert any(
+        "d moco rbfn-paper: 1 of 1 runs have a constant output" in s for s in found.sentences
+    )

@@ -1,7 +1,8 @@
 """Which runs of a study learned nothing, and what its correlations are without them.
 
-- ``no_signal``: the training loss is that of a constant output (:data:`MARGINS`), or the run
-  diverged.
+- ``no_signal``: training said so (dead head, collapsed, diverged), or the training loss is that of
+  a constant output (:data:`MARGINS`) and, where their spread is known, the embeddings lie in one
+  place: a young MoCo run may have that loss, or a larger one, while they are spread out.
 - ``no_learning``: less than 5 % of the gap between the loss of a constant output and the default
   head's is closed (:func:`gaps`).
 - ``identical``: runs of one data and method have one accuracy though their settings differ (see
@@ -27,7 +28,7 @@ import pandas as pd
 
 from radial.study.columns import numbers, oriented, score_columns
 from radial.study.constant import MARGINS, constant_loss, is_constant
-from radial.study.findings import print_audit, reasons, sentences
+from radial.study.findings import FALLEN, print_audit, reasons, sentences
 from radial.study.identical import find_groups, groups_frame, setting_text
 
 __all__ = ["DEAD", "MARGINS", "RULES", "Audit", "audit", "constant_loss", "gaps", "print_audit"]
@@ -35,6 +36,8 @@ __all__ = ["DEAD", "MARGINS", "RULES", "Audit", "audit", "constant_loss", "gaps"
 RULES = ("no_signal", "no_learning", "identical", "unmoved", "not_better")
 DEAD = RULES[:-1]  # what correlations are also computed without
 CLOSED = 0.05  # of the gap to the default head's loss, at least
+CLEAR = 10  # margins between the loss of a constant output and a default head that is live
+CONSTANT = 0.05  # spread of unit-length embeddings, 1 when isotropic: below it they are all alike
 NEEDED = ("run", "data", "method", "head", "train_loss", "accuracy")
 # A default-head run is compared with runs of the same of these, and of the same trained epochs.
 ALIKE = ("data", "method", "backbone", "weights", "temperature")
@@ -80,11 +83,12 @@ def audit(runs: pd.DataFrame, better: Mapping[str, str] = MappingProxyType({})) 
     flags["accuracy"] = _column(runs, "accuracy")
     flags["start_accuracy"] = _column(runs, "start_accuracy")
     groups = find_groups(runs)
-    diverged = runs["verdict"].eq("diverged") if "verdict" in runs else False
+    flags["verdict"] = runs.get("verdict", "")
+    in_one_place = ~(_column(runs, "spread") > CONSTANT)
     moved = flags["accuracy"] - flags["start_accuracy"]
     half_an_image = (0.5 / _column(runs, "test_samples")).fillna(5e-7)
     found = {
-        "no_signal": _at_constant(flags) | diverged,
+        "no_signal": (_at_constant(flags) & in_one_place) | flags["verdict"].isin(FALLEN),
         "no_learning": flags["gap_closed"] < CLOSED,
         "identical": flags.index.isin([row for group in groups for row in group.rows]),
         "unmoved": moved.abs() <= half_an_image,
@@ -136,14 +140,15 @@ def gaps(runs: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     constant"; large values mean nothing: a run that has not begun is far from trivial, too.
 
     L₀ is the mean over live default-head runs of the same data, method, backbone, weights,
-    temperature, trained epochs and c, of the same depth if there is one. Live means: not itself
-    at c, and below it (above −1). Without such a run both are NaN.
+    temperature, trained epochs and c, of the same depth if there is one. Live means: below c
+    (above −1) by at least ten times the margin within which a loss counts as c. Without such a
+    run both are NaN: where the default head has gone nowhere either, nothing can be told.
     """
     loss, constant = _column(runs, "train_loss"), constant_losses(runs)
     below = runs["method"].map(lambda method: MARGINS.get(method, ("", 0.0))[0] == "below")
     gap = (constant - loss).where(~below.astype(bool), loss - constant)
-    flags = pd.DataFrame({"method": runs["method"], "train_loss": loss, "constant_loss": constant})
-    live = runs["head"].eq("default") & (gap > 0) & ~_at_constant(flags)
+    margins = runs["method"].map(lambda method: MARGINS.get(method, ("", math.inf))[1])
+    live = runs["head"].eq("default") & (gap > CLEAR * margins)
     epoch = "epoch" if "epoch" in runs else "epochs"
     names = [name for name in (*ALIKE, epoch) if name in runs]
     columns = [[setting_text(value) for value in runs[name]] for name in names]

@@ -10,6 +10,8 @@ import pandas as pd
 
 from radial.study.identical import Group
 
+FALLEN = ("dead head", "collapsed", "diverged")  # verdicts of training
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -26,8 +28,8 @@ def reasons(flags: pd.DataFrame, groups: Sequence[Group]) -> list[str]:
 def _why(run: Any, group: Group | None) -> Iterator[str]:
     loss, constant = f"{run.train_loss:.6g}", f"{run.constant_loss:.6g}"
     if run.no_signal:
-        known = math.isfinite(run.train_loss)
-        yield f"loss {loss}: a constant output's is {constant}" if known else "diverged"
+        told = run.verdict if run.verdict in FALLEN else ""
+        yield told or f"loss {loss}: a constant output's is {constant}"
     if run.no_learning:
         trivial = run.constant_loss < run.default_loss
         what = "distance from a constant output's loss is {} of" if trivial else "{} of the way to"
@@ -94,16 +96,19 @@ def sentence(group: Group) -> str:
 
 
 def _of_part(row: Any) -> Iterator[tuple[int, str]]:
-    part, constant = f"{row.data} {row.method} {row.head}:", "at the loss of a constant output"
+    part, constant = f"{row.data} {row.method} {row.head}:", "a constant output"
     if row.no_learning:
-        also = f", {row.no_signal} of them {constant}" if row.no_signal else ""
+        also = f"; {row.no_signal} have {constant}" if row.no_signal else ""
         yield (
             max(row.no_learning, row.no_signal),
             f"{part} {row.no_learning} of {row.runs} runs closed less than 5 % of the gap between "
             f"the loss of a constant output and the default head's{also}",
         )
     elif row.no_signal:
-        yield row.no_signal, f"{part} {row.no_signal} of {row.runs} runs end {constant}"
+        yield (
+            row.no_signal,
+            f"{part} {row.no_signal} of {row.runs} runs have {constant}, or diverged",
+        )
     if row.unmoved:
         yield (
             row.unmoved,
