@@ -12,10 +12,10 @@ help:  ## list the verbs
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "radial needs Python 3.11 or newer"'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[study,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[study,ray,dev]'
 	@touch $@
 
-demo: $(STAMP)  ## three heads trained on digits: a table and a picture
+demo: $(STAMP)  ## a small study on digits (2 min): a table and a report
 	$(BIN)/python -m radial.demo --out demo
 
 test: $(STAMP) check  ## the whole fast suite

@@ -36,7 +36,6 @@ from torch.nn import functional as F
 from torchvision.models import resnet18, resnet50
 
 from radial import RBFNProjectionHead, calibrate, diagnose
-from radial.demo import views
 from radial.functions import RADIAL_FUNCTIONS
 from radial.health import effective_rank, gradient_gain, mlp_twin
 
@@ -47,11 +46,28 @@ FIELDS = ("start", "D", "K", "function", "normalize", "batch_norm", "depth", "de
           "mlp_rank", "gradient", "plain_gradient", "misses")  # fmt: skip
 
 
+def warped(images: Tensor, generator: torch.Generator) -> Tensor:
+    """A random crop, stretch and shear of each image, with noise."""
+    n = len(images)
+
+    def uniform(low: float, high: float) -> Tensor:
+        return low + (high - low) * torch.rand(n, generator=generator)
+
+    zoom, stretch = uniform(0.6, 1.0), uniform(0.8, 1.25)
+    rows = [
+        torch.stack([zoom * stretch, uniform(-0.3, 0.3), uniform(-0.3, 0.3)], 1),
+        torch.stack([uniform(-0.3, 0.3), zoom / stretch, uniform(-0.3, 0.3)], 1),
+    ]
+    grid = F.affine_grid(torch.stack(rows, 1), list(images.shape), align_corners=False)
+    moved = F.grid_sample(images, grid, align_corners=False)
+    return moved + 0.1 * torch.randn(moved.shape, generator=generator)
+
+
 def raw_features(dimensions: int) -> Tensor:
     """Of an untrained ResNet in training mode on augmented digits at 64 px."""
     pixels = torch.as_tensor(load_digits().images, dtype=torch.float32)[: BATCH + CALIBRATION]
     images = F.interpolate(pixels.unsqueeze(1) / 16.0, size=64, mode="bilinear")
-    images = views(images, torch.Generator().manual_seed(0)).expand(-1, 3, -1, -1)
+    images = warped(images, torch.Generator().manual_seed(0)).expand(-1, 3, -1, -1)
     net = resnet50() if dimensions >= 2048 else resnet18()
     children = list(net.children())[: 5 if dimensions == 64 else 8]  # to layer1, or to layer4
     trunk = nn.Sequential(*children, nn.AdaptiveAvgPool2d(2 if dimensions == 8192 else 1))

@@ -15,6 +15,7 @@ from radial.study import worker as module
 from radial.study.claims import MOST, claim, newest
 from radial.study.grid import Study
 from radial.study.status import Watcher, count, headline
+from radial.study.steps import STEPS, Job
 from radial.study.store import EVALUATION, RESULT, SCORES, Store
 from radial.study.table import read_runs
 from radial.study.worker import Worker
@@ -78,26 +79,25 @@ def test_an_unreadable_result_is_kept_and_the_run_done_again(
 
 
 def test_a_failure_is_recorded_and_tried_again_in_the_next_session(
-    tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny: Make
 ) -> None:
     store = Store(tmp_path / "study")
     store.create(tiny(seeds=[0], heads=["default"], score=False))
     run = store.study().runs()[0].id
     calls: list[str] = []
 
-    def breaks(self: Worker, *_: object) -> None:
+    def breaks(job: Job) -> None:
         calls.append("evaluate")
         raise ValueError("no such\n labels")
 
-    monkeypatch.setitem(Worker.STEPS, EVALUATION, breaks)
-    assert Worker(store, session="a", threads=1).work() == 0
+    todo = {**STEPS, EVALUATION: breaks}
+    assert Worker(store, session="a", threads=1, todo=todo).work() == 0
     assert store.failure(run)["error"] == "ValueError: no such labels"
     assert store.failure(run)["step"] == EVALUATION
     assert "Traceback" in (store.path / "logs" / f"{run}.log").read_text()
     assert count(Watcher(store).look()) == {"failed": 1}
-    assert Worker(store, session="a", threads=1).work() == 0
+    assert Worker(store, session="a", threads=1, todo=todo).work() == 0
     assert calls == ["evaluate"]  # not again in the same session
-    monkeypatch.undo()
     trained = (store.run(run) / RESULT).stat().st_mtime_ns
     assert Worker(store, session="b", threads=1).work() == 1
     assert (store.run(run) / RESULT).stat().st_mtime_ns == trained  # that step was complete
@@ -149,6 +149,23 @@ def test_weights_are_removed_where_they_are_not_wanted(tmp_path: Path, tiny: Mak
     assert Worker(store, session="a", threads=1).work() == 1
     assert not list(store.path.rglob("*.ckpt"))
     assert Worker(store, session="b", threads=1).work() == 0
+
+
+def test_checkpoints_on_the_way_are_rows_of_their_own(tmp_path: Path, tiny: Make) -> None:
+    study = tiny(seeds=[0], heads=["default"])
+    study = replace(study, constants={**study.constants, "save_every": 1}, checkpoints=True)
+    store = Store(tmp_path / "study")
+    store.create(study)
+    assert Worker(store, session="a", threads=1).work() == 1
+    runs = read_runs(store.path)
+    assert list(runs["epoch"]) == [3, 1, 2]
+    assert list(runs["steps"]) == [12, 4, 8]
+    assert runs["run"].is_unique
+    assert runs["train_loss"].is_unique
+    assert runs["rankme@backbone"].is_unique
+    assert runs["start_accuracy"].nunique() == 1
+    with pytest.raises(ValueError, match=r"checkpoints: true needs save_every"):
+        tiny(checkpoints=True)
 
 
 @pytest.mark.slow

@@ -13,6 +13,8 @@
     sample: {runs: 20, seed: 0}  # optional: so many configurations a method, drawn at random
     evaluate: {protocol: [exact]}
     score: {images: 2048}        # evaluate and score may be false: then that step is left out
+    checkpoints: false           # true: both also for what save_every keeps on the way
+    keep_weights: true           # false: checkpoints are removed once a run is complete
 
 A list is a range; what stands further down in ``constants, grid, heads, methods`` wins.
 """
@@ -68,6 +70,7 @@ class Study:
     sample: Mapping[str, int] | None = None
     evaluate: Mapping[str, Any] | None = field(default_factory=dict)
     score: Mapping[str, Any] | None = field(default_factory=dict)
+    checkpoints: bool = False
     keep_weights: bool = True
     version: int = VERSION
 
@@ -90,6 +93,8 @@ class Study:
         if not self.seeds or not self.methods or not self.heads:
             raise ValueError("a study needs at least one seed, method and head")
         self.scoring("digits"), self.evaluation("digits")  # their settings are checked now
+        if self.checkpoints and not any("save_every" in group for group in groups):
+            raise ValueError("checkpoints: true needs save_every, the epochs between them")
 
     def runs(self) -> tuple[Planned, ...]:
         """Every combination that is not excluded, each once."""
@@ -230,7 +235,7 @@ def from_values(values: Mapping[str, Any], changes: Mapping[str, Any] | None = N
 _SHAPES = {
     "name": str, "preset": str, "constants": dict, "grid": dict, "methods": dict, "heads": dict,
     "exclude": list, "seeds": list, "sample": dict, "evaluate": dict, "score": dict,
-    "keep_weights": bool,
+    "checkpoints": bool, "keep_weights": bool,
 }  # fmt: skip
 
 

@@ -12,9 +12,14 @@ from rich.text import Text
 
 from radial.study.claims import live
 from radial.study.grid import Planned
-from radial.study.store import EVALUATION, RESULT, SCORES, Store, Tell
+from radial.study.store import CHECKPOINTS, EVALUATION, RESULT, SCORES, Store, Tell
 
-STEPS = {RESULT: "training", EVALUATION: "evaluating", SCORES: "scoring"}
+STEPS = {
+    RESULT: "training",
+    EVALUATION: "evaluating",
+    SCORES: "scoring",
+    CHECKPOINTS: "its checkpoints",
+}
 STATES = {"done": "green", "running": "cyan", "failed": "red", "left": "bright_black"}
 
 

@@ -5,6 +5,7 @@
     runs/ID/result.json      training is complete
     runs/ID/eval.json        evaluation is complete
     runs/ID/scores.json      scoring is complete
+    runs/ID/checkpoints.json both, of the checkpoints that were kept on the way
     runs/ID/source.json      of an imported run: file and row
     failures/ID.json         what went wrong the last time; gone once the run is complete
     start/KEY.json           accuracy of a backbone before the first step
@@ -33,7 +34,13 @@ from radial.training.config import RunConfig
 
 STUDY, SOURCE = "study.yaml", "source.json"
 RESULT, EVALUATION, SCORES = "result.json", "eval.json", "scores.json"
-NEEDED = {RESULT: "verdict", EVALUATION: "probes", SCORES: "scores"}  # file: a key it must have
+CHECKPOINTS = "checkpoints.json"
+NEEDED = {  # file: a key it must have
+    RESULT: "verdict",
+    EVALUATION: "probes",
+    SCORES: "scores",
+    CHECKPOINTS: "rows",
+}
 Tell = Callable[[str], None]
 
 
@@ -77,7 +84,7 @@ class Store:
     def steps(self, study: Study) -> tuple[str, ...]:
         """The files that make a run of this study complete."""
         asked = {RESULT: True, EVALUATION: study.evaluate is not None}
-        asked[SCORES] = study.score is not None
+        asked |= {SCORES: study.score is not None, CHECKPOINTS: study.checkpoints}
         return tuple(name for name, wanted in asked.items() if wanted)
 
     def missing(self, run: str, steps: tuple[str, ...], tell: Tell | None = None) -> list[str]:

@@ -12,7 +12,7 @@ import pandas as pd
 import yaml
 
 from radial.study.grid import MACHINE
-from radial.study.store import EVALUATION, RESULT, SCORES, SOURCE, STUDY, Store, Tell
+from radial.study.store import CHECKPOINTS, EVALUATION, RESULT, SCORES, SOURCE, STUDY, Store, Tell
 from radial.training.config import RunConfig
 
 PROTOCOLS = ("exact", "published", "paper")  # the first that a run has is its accuracy
@@ -51,7 +51,9 @@ def read_runs(directory: Path | str, *, tell: Tell | None = None) -> pd.DataFram
         found = {name: store.read(run, name, tell) for name in needed}
         if any(values is None for values in found.values()):
             continue
-        rows.append(_row(store, run, source, found, places))
+        row = _row(store, run, source, found, places)
+        kept = (found.get(CHECKPOINTS) or {}).get("rows", [])
+        rows += [row, *(_intermediate(row, one) for one in kept)]
     if not rows:
         raise ValueError(f"{directory} has no complete run yet")
     rows.sort(key=lambda row: (row["source"], row["index"]))  # "" first: those of the plan
@@ -78,20 +80,37 @@ def _row(
     result, evaluation, card = (found.get(name) or {} for name in (RESULT, EVALUATION, SCORES))
     row |= {name: result.get(name) for name in OF_RESULT}
     row |= {"epoch": result.get("epochs"), "train_knn": result.get("knn")}
+    row |= _labels(evaluation) | _card(card)
+    row["start_accuracy"] = _start(store, evaluation.get("start"), row.get("protocol"))
+    return row
+
+
+def _intermediate(row: Mapping[str, Any], kept: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a checkpoint that was kept on the way: the run's, but for what was measured."""
+    epoch = kept["epoch"]
+    known: dict[str, Any] = {"run": f"{row['run']}@{epoch}", "epoch": epoch}
+    known |= {"train_loss": kept["train_loss"], "val_loss": None, "spread": None}
+    known["steps"] = round(row["steps"] * epoch / row["epoch"])
+    return {**row, **known, **_labels(kept.get("evaluation", {})), **_card(kept.get("card", {}))}
+
+
+def _labels(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "knn": evaluation.get("knn", {}).get("accuracy"),
+        "knn_1pct": evaluation.get("knn_few", {}).get("accuracy"),
+    }
     probes = evaluation.get("probes", {})
     if protocol := next((name for name in PROTOCOLS if name in probes), None):
         probe = probes[protocol]
         row |= {name: probe.get(name) for name in CLASSIFICATION}
         row |= {"accuracy_low": probe.get("low"), "accuracy_high": probe.get("high")}
         row |= {"protocol": protocol, "test_samples": probe.get("test_samples")}
-    row |= {
-        "knn": evaluation.get("knn", {}).get("accuracy"),
-        "knn_1pct": evaluation.get("knn_few", {}).get("accuracy"),
-        "start_accuracy": _start(store, evaluation.get("start"), row.get("protocol")),
-        "status": card.get("status"),
-    }
-    row |= {f"{s['name']}@{s['layer']}": s["value"] for s in card.get("scores", [])}
     return row
+
+
+def _card(card: Mapping[str, Any]) -> dict[str, Any]:
+    scores = {f"{s['name']}@{s['layer']}": s["value"] for s in card.get("scores", [])}
+    return {"status": card.get("status")} | scores
 
 
 def _start(store: Store, name: str | None, protocol: Any) -> float | None:

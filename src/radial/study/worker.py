@@ -8,25 +8,22 @@ works until nothing is left that it may take. Executors only start such workers.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from radial.files import write_atomically
 from radial.study.claims import MOST, Claim, claim
 from radial.study.grid import Planned, Study
-from radial.study.store import EVALUATION, RESULT, SCORES, Store
-from radial.training.config import RunConfig
+from radial.study.steps import STEPS, Job
+from radial.study.store import Store
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,6 +42,7 @@ class Worker:
     threads: int | None = None
     tell: Callable[[str], None] = print
     on_loss: Callable[[], None] | None = None  # called when another has taken the run over
+    todo: Mapping[str, Callable[[Job], None]] = field(default_factory=lambda: STEPS)
     study: Study = field(init=False)
     plan: tuple[Planned, ...] = field(init=False)
     steps: tuple[str, ...] = field(init=False)
@@ -88,10 +86,11 @@ class Worker:
             if held.generation > MOST:
                 raise RuntimeError(f"its worker died {held.generation - 1} times")
             with self.log(run) as console:
+                job = self.job(run, console)
                 for step in self.steps:
                     if self.store.read(run.id, step, self.tell) is None:
                         self.store.set_aside(run.id, step)
-                        self.STEPS[step](self, run, console)
+                        self.todo[step](job)
         except Exception as error:
             message = " ".join(f"{type(error).__name__}: {error}".split())
             self.store.fail(run.id, step, message, self.session)
@@ -107,65 +106,24 @@ class Worker:
         finally:
             held.release()
 
-    def train(self, run: Planned, console: Console) -> None:
-        from radial.training.checkpoint import LAST, read_checkpoint
-        from radial.training.run import resume, train
-
-        directory = self.store.run(run.id)
-        config = replace(run.config, out=str(directory), threads=self.threads)
-        begun = (directory / "config.yaml").is_file() and (directory / LAST).is_file()
-        if begun:
-            try:
-                read_checkpoint(directory / LAST)
-            except ValueError as error:
-                self.tell(f"{error}; starting {run.id} afresh")
-                os.replace(directory / LAST, directory / f"{LAST}.unreadable")
-                begun = False
-        if config.devices * config.num_nodes > 1:
-            return train_apart(config, begun, console)
-        data = self.data(config)
-        if begun:
-            resume(directory, threads=self.threads, console=console, data=data)
-        else:
-            train(config, overwrite=True, console=console, data=data)
-        return None
-
-    def evaluate(self, run: Planned, console: Console) -> None:
-        from radial.scoring.labels import evaluate
-        from radial.scoring.results import write_json
-
-        settings = self.study.evaluation(run.config.data)
-        assert settings is not None
-        data, began = self.data(run.config), time.perf_counter()
-        directory = self.store.run(run.id)
-        found = evaluate(str(directory), settings, data=data)
-        found |= {"target": run.id, "directory": None}
-        found["seconds"] = round(time.perf_counter() - began, 3)
-        file = self.store.start_file(run.config, {"protocol": settings.protocol})
-        if not file.is_file():
-            write_json(file, start(run.config, data, settings))
-        found["start"] = file.name
-        write_json(directory / EVALUATION, found)
-
-    def score(self, run: Planned, console: Console) -> None:
-        from radial.scoring.results import write_json
-        from radial.scoring.scoring import score
-
-        settings = self.study.scoring(run.config.data)
-        data, began = self.data(run.config), time.perf_counter()
-        card = score([self.store.run(run.id)], settings, data=data)[0].to_dict()
-        card |= {"target": run.id, "seconds": round(time.perf_counter() - began, 3)}
-        write_json(self.store.run(run.id) / SCORES, card)
-
-    def data(self, config: RunConfig) -> Data:
-        """Loaded once for all the runs that share it; only the last set is kept."""
+    def job(self, run: Planned, console: Console) -> Job:
+        """With data that are loaded once for all the runs that share them."""
         from radial.training.building import data_of
 
+        config = run.config
         key = (config.data, config.image_size, config.split, config.data_root)
         if key not in self._data:
-            self._data.clear()
+            self._data.clear()  # only the last set is kept
             self._data[key] = data_of(config)
-        return self._data[key]
+        return Job(
+            store=self.store,
+            study=self.study,
+            run=run,
+            data=self._data[key],
+            threads=self.threads,
+            console=console,
+            tell=self.tell,
+        )
 
     @contextmanager
     def log(self, run: Planned) -> Iterator[Console]:
@@ -180,40 +138,6 @@ class Worker:
             except Exception:
                 traceback.print_exc(file=file)
                 raise
-
-    STEPS = {RESULT: train, EVALUATION: evaluate, SCORES: score}  # noqa: RUF012
-
-
-def start(config: RunConfig, data: Data, settings: Any) -> dict[str, Any]:
-    """What labels say of the backbone before the first step."""
-    from radial.scoring.labels import evaluate_network
-    from radial.scoring.targets import Network
-    from radial.training.building import starting_backbone
-
-    backbone, info = starting_backbone(config, data)
-    network = Network(
-        name=info.name, backbone=backbone.eval(), projection_head=None, statistics=None
-    )
-    return evaluate_network(network, data, settings, name="start")
-
-
-def train_apart(config: RunConfig, begun: bool, console: Console) -> None:
-    """A run on several devices, by a process of its own: Lightning starts the ranks from it."""
-    directory = config.directory
-    if begun:
-        arguments = ["--resume", str(directory)]
-    else:
-        settings = directory.with_name(f"{directory.name}.json")
-        write_atomically(settings, json.dumps(config.to_dict()))
-        arguments = ["--config", str(settings), "--overwrite"]
-    command = [sys.executable, "-m", "radial.cli", "train", *arguments]
-    # A worker's job on SLURM is one task: Lightning must not count it as a rank of the run.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    console.print(done.stderr, markup=False, highlight=False)
-    if done.returncode not in (0, 1):  # 1: stopped by on_collapse, with a result
-        lines = done.stderr.strip().splitlines() or ["no message"]
-        raise RuntimeError(f"radial train ended with code {done.returncode}: {lines[-1]}")
 
 
 def leave_with(parent: int) -> None:
