@@ -68,6 +68,11 @@ def test_readme_commands_parse(capsys) -> None:
             cli._parse(cli._score_parser(), cli._spelled(arguments, Settings))
         if name == "eval":
             cli._parse(cli._eval_parser(), cli._spelled(arguments, EvalSettings))
+        if name == "study":
+            with pytest.raises(SystemExit):
+                cli.main([name, arguments[0], "--help"])
+            known = capsys.readouterr().out
+            assert all(f"{word} " in known for word in arguments if word.startswith("--"))
         if name == "train":
             with pytest.raises(SystemExit) as stop:
                 cli.main([name, *arguments, "--print_config"])
@@ -80,16 +85,17 @@ def test_readme_names_only_make_verbs_that_exist() -> None:
         assert re.search(rf"^{verb}:", makefile, flags=re.MULTILINE), verb
 
 
-def test_demo_shows_the_dead_head_beside_live_ones(tmp_path, capsys) -> None:
-    assert demo.main(["--out", str(tmp_path), "--epochs", "3"]) == 0
+def test_demo_runs_a_study_and_names_its_report(tmp_path, capsys) -> None:
+    fewer = ["seeds=[0]", "base_lr=0.12", "epochs=2", "exclude=[]", "methods=[simclr]"]
+    options = [word for change in fewer for word in ("--set", change)]
+    assert demo.main(["--out", str(tmp_path / "demo"), *options]) == 0
     printed = capsys.readouterr().out
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert str(tmp_path / "report.html") in printed
-    lines = {line.split("  ")[0]: line for line in printed.split("\n")}
-    assert "dead head" in lines["RBFN as published"]
-    assert "5.541" in lines["RBFN as published"]  # ln 255: a constant output
-    assert " alive " in lines["RBFN of radial"]
-    assert " ok " in lines["RBFN of radial"]
-    assert "RBFN of radial" in page
-    assert "Plotly.newPlot" in page
-    assert (tmp_path / "rbfn" / "result.json").is_file()
+    page = tmp_path / "demo" / "report.html"
+    assert f"report: {page}" in printed
+    lines = {tuple(line.split()[:2]): line for line in printed.splitlines()}
+    assert "dead head" in lines["simclr", "rbfn-paper"]
+    assert "5.54" in lines["simclr", "rbfn-paper"]  # ln 255: a constant output
+    assert " ok " in lines["simclr", "rbfn"]
+    assert "Plotly.newPlot" in page.read_text(encoding="utf-8")
+    with pytest.raises(SystemExit):
+        demo.main(["--out", str(tmp_path / "demo"), "--set", "speed=3"])

@@ -1,177 +1,69 @@
-"""`make demo`: the published head, LightlySSL's and radial's, trained on embedded digits.
+"""`make demo`: a small study on embedded digits, from scratch, and its report.
 
-SimCLR from scratch on scikit-learn's digits by `radial train` with three projection heads: what
-`diagnose` says before the first step, the loss, the guard's verdict, and what a logistic
-regression makes of the frozen backbone afterwards.
+SimCLR and MoCo with LightlySSL's head, radial's and the published one, at three learning rates
+and two seeds: trained, evaluated with labels, scored without, by `radial study`.
 """
 
 from __future__ import annotations
 
 import argparse
-import html
 import sys
-from dataclasses import dataclass
+import time
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
-from radial.data import Data, load_data
-from radial.evaluation.probe import probe_backbone
-from radial.files import write_atomically
-from radial.training.building import build
-from radial.training.checkpoint import LAST, part, read_checkpoint
-from radial.training.config import RunConfig
-from radial.training.directory import METRICS, RunResult
-from radial.training.progress import Metrics
-from radial.training.run import train
-
-HEADS = {  # head: label, colour
-    "rbfn-paper": ("RBFN as published", "#c0392b"),
-    "default": ("MLP (LightlySSL's SimCLR head)", "#7f8c8d"),
-    "rbfn": ("RBFN of radial", "#2471a3"),
-}
+from radial.study.commands import shares
+from radial.study.executors import run_local
+from radial.study.grid import read_study
+from radial.study.report import write_report
+from radial.study.store import Store
+from radial.study.table import read_runs
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    head: str
-    result: RunResult
-    losses: list[float]  # one an epoch
-    accuracy: float
-
-    @property
-    def label(self) -> str:
-        return HEADS[self.head][0]
-
-
-def config(head: str, epochs: int, seed: int, out: Path) -> RunConfig:
-    return RunConfig(
-        method="simclr",
-        head=head,
-        data="digits",
-        backbone="resnet9-w0.125",
-        hidden_dim=512,
-        batch_size=128,
-        epochs=epochs,
-        seed=seed,
-        out=str(out / head),
-    )
-
-
-def run(head: str, epochs: int, seed: int, out: Path, data: Data, console: Console) -> Outcome:
-    """Train with one head, then fit a logistic regression on the frozen backbone."""
-    chosen = config(head, epochs, seed, out)
-    result = train(chosen, overwrite=True, console=console)
-    method = build(chosen).method
-    method.load_state_dict(part(read_checkpoint(chosen.directory / LAST)["state_dict"], "method."))
-    metrics = Metrics(chosen.directory / METRICS)
-    metrics.read(epochs)
-    losses = [float(row["train_loss"]) for row in metrics.rows]
-    accuracy = probe_backbone(method.backbone, data).accuracy
-    return Outcome(head=head, result=result, losses=losses, accuracy=accuracy)
-
-
-COLUMNS = ("head", "before training", "verdict", "last loss", "accuracy", "seconds")
-
-
-def rows(outcomes: list[Outcome]) -> list[tuple[str, ...]]:
-    return [
-        (
-            outcome.label,
-            outcome.result.head_health.split(":")[0],
-            outcome.result.verdict,
-            f"{outcome.losses[-1]:.3f}",
-            f"{outcome.accuracy:.1%}",
-            f"{outcome.result.seconds:.0f}",
+def table(directory: Path) -> Table:
+    """For each method and head: how its runs ended, and how accurate they are."""
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("method", "head", "runs", "verdict", "loss", "of a constant", "accuracy"):
+        shown.add_column(name, justify="left" if name in ("method", "head", "verdict") else "right")
+    runs = read_runs(directory)
+    for (method, head), group in runs.groupby(["method", "head"], sort=False):
+        low, high = group["accuracy"].min(), group["accuracy"].max()
+        shown.add_row(
+            method,
+            head,
+            str(len(group)),
+            ", ".join(group["verdict"].unique()),
+            f"{group['train_loss'].median():.2f}",
+            f"{group['constant_loss'].median():.2f}",
+            f"{low:.1%} – {high:.1%}",
         )
-        for outcome in outcomes
-    ]
-
-
-def table(outcomes: list[Outcome]) -> str:
-    lines = [COLUMNS, *rows(outcomes)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
-    return "\n".join("  ".join(f"{cell:<{w}}" for cell, w in zip(line, widths)) for line in lines)
-
-
-def figure(outcomes: list[Outcome]) -> Any:
-    from plotly import graph_objects as go
-
-    plot = go.Figure()
-    for outcome in outcomes:
-        line = {"color": HEADS[outcome.head][1], "width": 2.5}
-        epochs = list(range(1, len(outcome.losses) + 1))
-        plot.add_scatter(x=epochs, y=outcome.losses, name=outcome.label, line=line, mode="lines")
-    constant = outcomes[0].result.constant_loss
-    plot.add_hline(
-        y=constant,
-        line={"dash": "dot", "color": "#555"},
-        annotation_text=f"loss of a constant output: {constant:.2f}",
-        annotation_position="top right",
-    )
-    plot.update_layout(
-        template="plotly_white",
-        xaxis_title="epoch",
-        yaxis_title="NT-Xent loss",
-        height=420,
-        margin={"l": 60, "r": 20, "t": 30, "b": 50},
-        legend={"orientation": "h", "y": 1.12},
-    )
-    return plot
-
-
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto;
-       padding: 0 1rem }
-table { border-collapse: collapse; width: 100% } td, th { padding: .4rem .6rem; text-align: left }
-th { border-bottom: 2px solid #444 } td { border-bottom: 1px solid #ddd } code { color: #444 }
-"""
-
-
-def page(outcomes: list[Outcome], untrained: float, epochs: int, seed: int) -> str:
-    def line(cells: tuple[str, ...], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    published, mlp, ours = (outcome.accuracy for outcome in outcomes)
-    verdicts = "".join(
-        f"<li>{html.escape(outcome.label)}: <code>{html.escape(outcome.result.head_health)}</code>"
-        for outcome in outcomes
-    )
-    return f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>radial: demo</title>
-<style>{STYLE}</style>
-<h1>One head is dead, one is alive</h1>
-<p>SimCLR from scratch on scikit-learn's digits, {epochs} epochs, seed {seed}: the same backbone,
-data and optimiser with three projection heads. The published Gaussian RBFN head gives every
-image the same output and its loss never moves; the RBFN head of radial trains. Logistic
-regression on the frozen backbone reaches {ours:.1%} with it, {mlp:.1%} with the MLP head and
-{published:.1%} with the published one; {untrained:.1%} on the untrained backbone. One seed
-each.</p>
-<table>{line(COLUMNS, "th")}{"".join(line(row, "td") for row in rows(outcomes))}</table>
-<h2>The loss says it</h2>
-{figure(outcomes).to_html(full_html=False, include_plotlyjs=True)}
-<h2>What <code>radial.diagnose</code> said before the first step</h2><ul>{verdicts}</ul>
-</html>
-"""
+    start = runs["start_accuracy"]
+    shown.caption = f"the backbone before its first step: {start.min():.1%} – {start.max():.1%}"
+    shown.caption_justify = "left"
+    return shown
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m radial.demo", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("demo"), help="folder of the report")
-    parser.add_argument("--epochs", type=int, default=20, help="training epochs a head")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("demo"), help="folder of the study")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
     options = parser.parse_args(arguments)
-    if options.epochs < 1:
-        parser.error(f"--epochs must be at least 1, not {options.epochs}")
-    console, data = Console(), load_data("digits")
-    backbone = build(config("default", 1, options.seed, options.out)).method.backbone
-    untrained = probe_backbone(backbone, data).accuracy
-    outcomes = [
-        run(head, options.epochs, options.seed, options.out, data, console) for head in HEADS
-    ]
-    path = options.out / "report.html"
-    write_atomically(path, page(outcomes, untrained, options.epochs, options.seed))
-    print(f"\n{table(outcomes)}\nuntrained backbone: {untrained:.1%}\n\nreport: {path}")
+    console, began = Console(), time.monotonic()
+    try:
+        study = read_study("quick", options.changes)
+        store = Store(options.out.resolve())
+        store.create(study)
+    except ValueError as error:
+        parser.error(str(error))
+    workers, threads = shares(None, None, len(study.runs()))
+    console.print(f"{len(study.runs())} small runs on {workers} workers", highlight=False)
+    run_local(store, workers=workers, threads=threads, console=console)
+    console.print(table(store.path), highlight=False)
+    lines = write_report(store.path, html=options.out / "report.html")
+    console.print(f"\n{time.monotonic() - began:.0f} s", highlight=False)
+    print("\n".join(lines))
     return 0
 
 

@@ -1,0 +1,472 @@
+"""The report of a study: its figures against the runs, its files, and the page in a browser."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from scipy import stats
+
+from radial.study.grid import from_values, read_study
+from radial.study.markdown import markdown_of
+from radial.study.report import page, read_report, write_report, write_table
+from radial.study.store import Store
+
+EVIL = "</script><script>alert(1)</script>"
+SECTIONS = ("peaks", "heads", "importance", "scatter", "correlation", "regret", "seeds", "audit",
+            "runs", "basis")  # fmt: skip
+SCORED = {"rankme": "backbone", "alpha_req": "backbone", "lidar": "projector"}
+
+
+def make_store(path: Path, *, data: tuple[str, ...] = ("digits",), name: str = "made", **changes):
+    """A store of 24 runs a dataset: numbers that a study could have given, none computed."""
+    values: dict[str, Any] = {
+        "name": name,
+        "constants": {"backbone": "resnet9-w0.125", "batch_size": 128, "epochs": 4},
+        "grid": {"data": list(data), "base_lr": [0.03, 0.12, 0.3]},
+        "methods": ["simclr", "byol"],
+        "heads": ["default", "rbfn"],
+        "seeds": [0, 1],
+        "score": {"images": 64, "view_images": 32},
+    }
+    store = Store(path)
+    study = from_values(values | changes)
+    store.create(study)
+    random = np.random.default_rng(5)
+    for run in study.runs():
+        config, folder = run.config, store.run(run.id)
+        dead = config.head == "rbfn" and config.base_lr == 0.03 and config.method == "simclr"
+        skill = 0.7 + 0.1 * math.log10(config.base_lr / 0.03) + 0.05 * (config.head == "rbfn")
+        skill += 0.1 * (config.method == "simclr") + 0.01 * random.standard_normal()
+        skill = 0.41 if dead else skill
+        write(folder / "config.yaml", yaml.safe_dump(config.to_dict()))
+        write(folder / "environment.json", {"torch": "2.14.1", "python": "3.11", "seed": 1})
+        result = {"verdict": "dead head" if dead else "ok", "reason": "", "steps": 36,
+                  "epochs": 4, "seconds": 10.0, "train_loss": 5.541 if dead else 5 - skill,
+                  "constant_loss": math.log(255) if config.method == "simclr" else -1.0,
+                  "val_loss": None, "head_health": "alive"}  # fmt: skip
+        write(folder / "result.json", result)
+        if study.evaluate is not None:
+            metrics = {k: round(skill + 0.002 * i, 6) for i, k in
+                       enumerate(("accuracy", "f1", "precision", "recall"))}  # fmt: skip
+            probe = metrics | {"low": skill - 0.02, "high": skill + 0.02, "test_samples": 360}
+            few = {"accuracy": skill - 0.2 + 0.02 * random.standard_normal()}
+            write(folder / "eval.json", {"probes": {"exact": probe}, "knn_few": few})
+        if study.score is not None:
+            noise = dict(zip(SCORED, random.standard_normal(len(SCORED)) * 0.03))
+            scores = [{"name": k, "layer": layer, "value": 100 * (skill + noise[k])}
+                      for k, layer in SCORED.items()]  # fmt: skip
+            scores.append({"name": "sns_paper", "layer": "kernels",
+                           "value": 0.24 if config.head == "rbfn" else None})  # fmt: skip
+            write(folder / "scores.json", {"status": "ok", "scores": scores})
+    return store
+
+
+def write(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Path:
+    return make_store(tmp_path_factory.mktemp("study") / "s").path
+
+
+@pytest.fixture(scope="module")
+def report(study):
+    return read_report(study)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """The report of a study of two datasets."""
+    folder = tmp_path_factory.mktemp("two") / "s"
+    return read_report(make_store(folder, data=("digits", "cifar10")).path)
+
+
+@pytest.fixture(scope="module")
+def text(report) -> str:
+    return page(report)
+
+
+class Parsed(HTMLParser):
+    """Tags, text that is seen, scripts, and the rows of each table by its label."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.words: list[str] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        self.inside = ""
+        self.row: list[str] | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        values = dict(attributes)
+        self.tags.append((tag, values))
+        label = values.get("aria-label") or ""
+        if label.startswith("Table "):
+            self.table = self.tables.setdefault(label.removeprefix("Table "), [])
+        if tag == "tr":
+            self.row = []
+        if tag in ("td", "th") and self.row is not None:
+            self.row.append("")
+        if tag in ("script", "style"):
+            self.inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "tr" and self.row and hasattr(self, "table"):
+            self.table.append([" ".join(cell.split()) for cell in self.row])
+        if tag in ("script", "style"):
+            self.inside = ""
+        if tag == "table":
+            self.row = None
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "script":
+            self.scripts.append(data)
+        elif not self.inside:
+            self.words.append(data)
+            if self.row:
+                self.row[-1] += data
+
+    @property
+    def said(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def test_every_section_is_there(text) -> None:
+    seen = Parsed(text)
+    found = [a["id"] for tag, a in seen.tags if tag == "section"]
+    assert found == list(SECTIONS)
+    links = [a["href"] for tag, a in seen.tags if tag == "a"]
+    assert links == [f"#{key}" for key in SECTIONS]
+    plots = [a["id"] for _, a in seen.tags if a.get("class") == "plot"]
+    assert plots == [
+        f"plot-{key}-0" for key in ("heads", "importance", "scatter", "regret", "seeds")
+    ]
+    tables = {"peaks", "heads", "importance", "judgement", "correlations", "seeds", "audit_counts",
+              "audit_correlations", "audit_flags", "runs"}  # fmt: skip
+    assert set(seen.tables) == tables
+    buttons = [a["data-csv"] for _, a in seen.tags if "data-csv" in a]
+    assert tables <= set(buttons)
+
+
+def test_figures_are_those_of_the_runs(report, text) -> None:
+    """Recomputed from the frame of runs with scipy and pandas alone."""
+    seen, runs = Parsed(text), report.material.runs
+    best = runs.groupby(["method", "head"])["accuracy"].max() * 100
+    row = next(row for row in seen.tables["peaks"] if row[0] == "simclr")
+    assert row[2] == f"{best['simclr', 'default']:.1f}"
+    assert row[7] == f"{best['simclr', 'rbfn']:.1f}"
+    means = runs.groupby(["method", "seed", "head"])["accuracy"].mean().unstack("head") * 100
+    difference = (means["rbfn"] - means["default"]).to_numpy()
+    low, high = stats.t.interval(
+        0.95, len(difference) - 1, difference.mean(), stats.sem(difference)
+    )
+    said = f"{difference.mean():+.1f} ({low:.1f} to {high:.1f})".replace("-", "−")
+    assert f"rbfn minus default is {said} points of accuracy over 4 pairs" in seen.said
+    verdict = "not decided" if low <= 0 <= high else "rbfn is "
+    assert verdict in seen.said
+    rho = [stats.spearmanr(part["rankme@backbone"], part["accuracy"]).statistic
+           for _, part in runs.groupby("method")]  # fmt: skip
+    mean = math.tanh(np.mean(np.arctanh(rho)))
+    row = next(row for row in seen.tables["judgement"] if row[0].startswith("rankme backbone"))
+    assert row[1] == f"{mean:+.2f}"
+    assert "2 of 24 runs show no sign of having learned" in seen.said
+
+
+def test_a_decided_difference_is_called_so(tmp_path) -> None:
+    store = make_store(tmp_path / "s")
+    for run in store.runs():
+        values = json.loads((store.run(run) / "eval.json").read_text())
+        config = yaml.safe_load((store.run(run) / "config.yaml").read_text())
+        gain = 0.05 + 0.001 * config["seed"] if config["head"] == "rbfn" else 0.0
+        values["probes"]["exact"]["accuracy"] = 0.6 + gain
+        write(store.run(run) / "eval.json", values)
+    said = Parsed(page(read_report(store.path))).said
+    assert "points of accuracy over 4 pairs of method and seed: rbfn is ahead." in said
+
+
+def test_names_cannot_break_out(tmp_path) -> None:
+    """The same tags in the same order, whatever the names are."""
+    pages = []
+    for i, word in enumerate(("harmless", EVIL)):
+        store = make_store(tmp_path / str(i), name=word)
+        run = store.runs()[0]
+        for name, key in (("config.yaml", "head"), ("result.json", "verdict")):
+            file = store.run(run) / name
+            values = yaml.safe_load(file.read_text())
+            file.write_text(json.dumps(values | {key: word}))
+        values = json.loads((store.run(run) / "scores.json").read_text())
+        values["scores"].append({"name": word, "layer": word, "value": 1.0})
+        write(store.run(run) / "scores.json", values)
+        pages.append(Parsed(page(read_report(store.path))))
+    plain, evil = ([t for t, _ in seen.tags if t != "wbr"] for seen in pages)
+    assert evil == plain
+    assert len(pages[0].scripts) == len(pages[1].scripts)
+    assert EVIL in pages[1].said
+    assert not any("alert(1)</" in script for script in pages[1].scripts)
+
+
+def test_nothing_is_fetched_and_the_file_is_small(text) -> None:
+    from plotly.offline import get_plotlyjs
+
+    seen = Parsed(text)
+    places = [a[key] for _, a in seen.tags for key in ("src", "href") if a.get(key)]
+    assert all(place.startswith(("data:", "#")) for place in places)
+    policy = next(a["content"] for _, a in seen.tags if a.get("http-equiv"))
+    assert policy.startswith("default-src 'none'; img-src data: blob:;")
+    assert text.count(get_plotlyjs()) == 1
+    assert len(text.encode()) < 8_000_000
+    assert len(text.encode()) - len(get_plotlyjs().encode()) < 500_000
+
+
+def test_figures_are_valid_plotly(text) -> None:
+    from plotly import graph_objects as go
+
+    figures = material(text)["figures"]
+    assert len(figures) == 5
+    for figure in figures.values():
+        go.Figure(data=figure["data"], layout=figure["layout"])
+    choices = figures["scatter-0"]["choices"]
+    assert [choice["name"] for choice in choices][-2:] == ["train_loss", "knn_1pct"]
+    traces = figures["scatter-0"]["data"]
+    for choice in choices:
+        assert [len(x) for x in choice["x"]] == [len(trace["y"]) for trace in traces]
+
+
+def material(text: str) -> dict[str, Any]:
+    return json.loads(re.search(r'id="material">(.*?)</script>', text, re.S)[1])
+
+
+def test_all_files_are_written_and_read_back(study, report, tmp_path) -> None:
+    told = write_report(study, html=tmp_path / "deep" / "r.html", markdown=tmp_path / "r.md",
+                        tables=tmp_path / "tables")  # fmt: skip
+    assert told == [f"report: {tmp_path / 'deep' / 'r.html'}", f"markdown: {tmp_path / 'r.md'}",
+                    f"tables: {tmp_path / 'tables'} (15 as CSV and Parquet)"]  # fmt: skip
+    names = {path.name for path in (tmp_path / "tables").iterdir()}
+    tables = report.tables()
+    assert names == {f"{name}.{kind}" for name in tables for kind in ("csv", "parquet")}
+    for name in ("peaks", "judgement", "importance_values", "runs"):
+        table = tables[name]
+        for frame in (pd.read_csv(tmp_path / "tables" / f"{name}.csv"),
+                      pd.read_parquet(tmp_path / "tables" / f"{name}.parquet")):  # fmt: skip
+            assert list(frame.columns) == list(table.columns)
+            for column in table.select_dtypes("number"):
+                expected = table[column].to_numpy(np.float64)
+                np.testing.assert_allclose(frame[column].to_numpy(np.float64), expected, rtol=1e-12)
+    assert (tmp_path / "deep" / "r.html").stat().st_size < 8_000_000
+
+
+def test_markdown_says_the_same(study, text, tmp_path) -> None:
+    write_report(study, html=tmp_path / "r.html", markdown=tmp_path / "r.md")
+    lines = (tmp_path / "r.md").read_text(encoding="utf-8").splitlines()
+    heads = [line[3:] for line in lines if line.startswith("## ")]
+    titles = re.findall(r"<h2>(.*?)</h2>", text)
+    assert heads == [t for t in titles if t not in ("In short", "Scores against accuracy")]
+    assert next(line for line in lines if line.startswith("- ")).startswith("- 24 runs on digits")
+    tables = re.findall(r"(?:^\|.*\n)+", "\n".join(lines) + "\n", re.M)
+    assert len(tables) >= 9
+    for table in tables:
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+        assert len(widths) == 1
+    row = next(line for line in lines if line.startswith("| simclr |"))
+    assert row.count("**") >= 2  # the better head is bold
+
+
+def test_two_datasets_stand_beside_each_other(two) -> None:
+    seen = Parsed(page(two))
+    assert "48 runs on digits and cifar10" in seen.said
+    blocks = [a["data-set"] for _, a in seen.tags if "data-set" in a]
+    assert sorted(set(blocks)) == ["0", "1"]
+    assert blocks.count("0") == blocks.count("1") == 6
+    assert [row for row in seen.tables["peaks"] if len(row) == 1] == [["digits"], ["cifar10"]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"score": False}, "No scores in this study: no correlations."),
+        (
+            {"score": False, "evaluate": False},
+            "No accuracy in this study: no table can be computed.",
+        ),
+        ({"seeds": [0]}, "No configuration was run with two seeds: no seed floor."),
+        ({"heads": ["default"]}, "No runs with the RBFN head: heads are not compared."),
+    ],
+)
+def test_what_is_missing_is_said(changes, words, tmp_path) -> None:
+    store = make_store(tmp_path / "s", **changes)
+    report = read_report(store.path)
+    text = page(report)
+    seen = Parsed(text)
+    assert words in seen.said
+    assert [a["id"] for tag, a in seen.tags if tag == "section"] == list(SECTIONS)
+    drawn = {a["id"] for _, a in seen.tags if a.get("class") == "plot"}
+    assert drawn == {f"plot-{name}" for name in material(text)["figures"]}
+    assert words[1:-1] in markdown_of(report)
+    for name, frame in report.tables().items():
+        write_table(frame, tmp_path / name)
+
+
+def test_no_study_is_an_error(tmp_path) -> None:
+    with pytest.raises(ValueError, match="is not a study"):
+        write_report(tmp_path, html=tmp_path / "r.html")
+    assert not (tmp_path / "r.html").exists()
+
+
+PROBE = """<script>addEventListener("load", async () => {
+  const wait = (time) => new Promise((go) => setTimeout(go, time));
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const saved = [];
+  URL.createObjectURL = (blob) => { saved.push(blob); return "#"; };
+  HTMLAnchorElement.prototype.click = function () { saved.push(this.download); };
+  await wait(500);
+  document.querySelector("#runs [data-csv]").click();
+  const csv = await saved[0].text();
+  all("details").forEach((box) => (box.open = true));
+  await wait(200);
+  const overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+  const hovered = {};
+  for (const name of ["scatter-0", "importance-0"]) {
+    const plot = document.getElementById(`plot-${name}`);
+    const point = plot.querySelector(".points path").getBoundingClientRect();
+    const place = { clientX: point.x + point.width / 2, clientY: point.y + point.height / 2 };
+    const layer = plot.querySelector(".nsewdrag");
+    for (const kind of ["mouseover", "mousemove"]) {
+      layer.dispatchEvent(new MouseEvent(kind, { ...place, bubbles: true }));
+    }
+    await wait(400);
+    hovered[name] = plot.querySelector(".hoverlayer").textContent;
+  }
+  const choice = document.querySelector(".choice");
+  const before = document.querySelector(".said").textContent;
+  choice.value = "train_loss";
+  choice.dispatchEvent(new Event("change"));
+  await wait(200);
+  const heads = all("#runs thead th button");
+  heads.find((head) => head.textContent === "accuracy").click();
+  const first = document.querySelector("#runs tbody tr").textContent;
+  const field = document.querySelector("#runs .find");
+  field.value = "byol rbfn";
+  field.dispatchEvent(new Event("input"));
+  const last = all("[data-choose]").at(-1);
+  if (last) last.click();
+  const blocks = all("[data-set]");
+  const hidden = blocks.filter((block) => block.hidden).length;
+  if (last) all("[data-choose]")[0].click();
+  await wait(100);
+  const found = {
+    chosen: [hidden, blocks.length - hidden],
+    csv, name: saved[1], hovered, overflow, first,
+    filtered: all("#runs tbody tr").filter((row) => !row.hidden).length,
+    axis: document.querySelector("#plot-scatter-0 .xtitle").textContent,
+    changed: before !== document.querySelector(".said").textContent,
+    sections: all("section").map((section) => section.id),
+    plots: all(".plot").length,
+    drawn: all(".plot").filter((plot) => plot.querySelector(".main-svg .trace path")).length,
+    fits: all(".plot").every((plot) => plot.querySelector(".main-svg").getBoundingClientRect()
+      .width <= plot.getBoundingClientRect().width + 1),
+    fetched: performance.getEntriesByType("resource").map((entry) => entry.name)
+      .filter((name) => !name.startsWith("data:")),
+  };
+  document.title = "probe " + btoa(unescape(encodeURIComponent(JSON.stringify(found))));
+});</script>"""
+
+
+def browse(text: str, folder: Path, width: int = 1280) -> tuple[dict[str, Any], list[str]]:
+    """What headless Chromium finds on the page, and what it complains of."""
+    import base64
+
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    browser = next(filter(None, map(shutil.which, names)), None)
+    if browser is None:
+        pytest.skip("no chromium found: the report is not tried in a browser")
+    file = folder / "report.html"
+    file.write_text(text.replace("<head>", f"<head>{PROBE}", 1), encoding="utf-8")
+    options = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run
+        --disable-background-networking --disable-component-update --disable-sync
+        --virtual-time-budget=30000 --enable-logging=stderr --v=0 --dump-dom"""
+    size, profile = f"--window-size={width},1000", f"--user-data-dir={folder / 'profile'}"
+    done = subprocess.run(
+        [browser, *options.split(), size, profile, file.as_uri()],
+        capture_output=True, text=True, timeout=180, check=True, encoding="utf-8",
+    )  # fmt: skip
+    complaints = [s for s in done.stderr.splitlines() if "CONSOLE" in s or "Uncaught" in s]
+    title = next(iter(re.findall(r"<title>probe (.*?)</title>", done.stdout)), "e30=")
+    return json.loads(base64.b64decode(title)), complaints
+
+
+def check_in_browser(report, folder: Path, width: int) -> dict[str, Any]:
+    """What holds for the report of any study with scores, RBFN heads and two seeds."""
+    text = page(report)
+    found, complaints = browse(text, folder, width)
+    assert complaints == []
+    assert found["fetched"] == []
+    assert found["overflow"] == 0
+    assert found["sections"] == list(SECTIONS)
+    count = 5 * len(report.material.datasets)
+    assert (found["plots"], found["drawn"], found["fits"]) == (count, count, True)
+    runs = report.material.runs
+    for name in ("scatter-0", "importance-0"):
+        assert any(f"run {run}" in found["hovered"][name] for run in runs["run"])
+    assert re.search(r"accuracy \d+\.\d %", found["hovered"]["scatter-0"])
+    assert "φ" in found["hovered"]["importance-0"]
+    assert found["name"] == "runs.csv"
+    table = pd.read_csv(io.StringIO(found["csv"]))
+    assert list(table["run"]) == list(runs["run"])
+    np.testing.assert_allclose(table["accuracy"], runs["accuracy"].astype(float), rtol=1e-6)
+    assert found["axis"] == "training loss"
+    assert found["changed"]
+    best = runs.loc[runs["accuracy"].astype(float).idxmax()]
+    assert f"{100 * best['accuracy']:.1f}" in found["first"]
+    return found
+
+
+@pytest.mark.parametrize(("width", "study_of"), [(1280, "report"), (600, "two")])
+def test_in_a_browser(width, study_of, request, tmp_path) -> None:
+    report = request.getfixturevalue(study_of)
+    found = check_in_browser(report, tmp_path, width)
+    several = len(report.material.datasets)
+    assert found["filtered"] == 6 * several
+    assert found["chosen"] == ([6, 6] if several > 1 else [0, 6])  # blocks hidden, shown
+
+
+def test_the_browser_sees_what_is_wrong(text, tmp_path) -> None:
+    """An error and a request, so that the test above can fail."""
+    wrong = '<script>throw new Error("thrown on purpose")</script>'
+    fetch = '<img src="https://example.org/x.png" alt="">'
+    _, complaints = browse(text.replace("<main>", f"<main>{wrong}{fetch}", 1), tmp_path)
+    assert any("thrown on purpose" in line for line in complaints)
+    assert any("example.org" in line for line in complaints)
+
+
+@pytest.mark.slow
+def test_of_a_real_study(tmp_path) -> None:
+    """Digits, the preset `quick`: trained, evaluated and scored here."""
+    from radial.study.worker import Worker
+
+    store = Store(tmp_path / "study")
+    store.create(read_study("quick"))
+    Worker(store, session="t", threads=1).work()
+    report = read_report(store.path)
+    assert len(report.material.runs) >= 24
+    for width in (1280, 600):
+        folder = tmp_path / str(width)
+        folder.mkdir()
+        check_in_browser(report, folder, width)
+    write_report(store.path, html=tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size < 8_000_000
