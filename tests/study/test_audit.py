@@ -18,9 +18,9 @@ from rich.console import Console
 from scipy.stats import rankdata
 
 from radial.methods import METHODS
-from radial.study.audit import MARGINS, RULES, audit, constant_loss, gaps, print_audit
-from radial.study.constant import is_constant
-from radial.study.importing import read_export
+from radial.study.audit.audit import MARGINS, RULES, audit, constant_loss, gaps, print_audit
+from radial.study.audit.constant import is_constant
+from radial.study.importing.importing import read_export
 from radial.training.building import build
 
 TABLES = Path(__file__).parents[2].parent / "shared" / "data" / "paper-results"

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from radial.study.correlation import (
+from radial.study.analysis.correlation import (
     correlate,
     correlations,
     fisher_mean,

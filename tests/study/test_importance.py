@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("shap", reason="SHAP needs shap and xgboost", exc_type=ImportError)
 pytest.importorskip("xgboost", reason="SHAP needs shap and xgboost")
 
-from radial.study.importance import shap_table, varying
-from radial.study.importing import read_export
+from radial.study.analysis.importance import shap_table, varying
+from radial.study.importing.importing import read_export
 
 RESULTS = Path(__file__).parents[2].parent / "shared" / "data" / "paper-results"
 # The paper's table "impact of RBFN parameters": mean |φ|, mean φ > 0, mean φ < 0.

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from radial.study.importing import import_exports, read_export
+from radial.study.importing.importing import import_exports, read_export
 from radial.study.table import read_runs
 from radial.training.config import RunConfig
 from radial.training.directory import RunResult, read_config, read_result

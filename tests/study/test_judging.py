@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from radial.study.correlation import fisher_mean
-from radial.study.judging import compare_scores, holm, judge, regret, seed_floor, within
-from radial.study.regret import expected_regret
-from radial.study.resampling import Groups
+from radial.study.analysis.correlation import fisher_mean
+from radial.study.analysis.judging import compare_scores, holm, judge, regret, seed_floor, within
+from radial.study.analysis.regret import expected_regret
+from radial.study.analysis.resampling import Groups
 
 UP = {"s@x": "higher"}
 

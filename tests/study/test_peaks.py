@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from radial.study.importing import read_export
-from radial.study.peaks import paired_heads, peak_table, t_interval
+from radial.study.analysis.peaks import paired_heads, peak_table, t_interval
+from radial.study.importing.importing import read_export
 
 METRICS = ["f1", "accuracy", "precision", "recall"]
 RESULTS = Path(__file__).parents[2].parent / "shared" / "data" / "paper-results"

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from radial.study.columns import METRICS, Array, by_data, frame, numbers
+from radial.study.analysis.columns import METRICS, Array, by_data, frame, numbers
 
 CORRELATION_COLUMNS = ("data", "score", "metric", "n", "pearson", "pearson_p", "spearman",
                        "spearman_p")  # fmt: skip

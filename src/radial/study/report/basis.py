@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from radial.study.columns import SETTINGS
-from radial.study.sheets import plain, words
+from radial.study.analysis.columns import SETTINGS
+from radial.study.report.sheets import plain, words
 from radial.study.store import STUDY
 
 NOT_VERSIONS = ("seed", "threads", "gpus", "git_of_working_directory", "command")

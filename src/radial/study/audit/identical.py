@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from radial.study.columns import SETTINGS
+from radial.study.analysis.columns import SETTINGS
 from radial.study.table import ONLY_RBFN
 
 SAME = 5e-7  # accuracies are the same to six digits

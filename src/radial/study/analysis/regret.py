@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from radial.study.columns import (
+from radial.study.analysis.columns import (
     Array,
     by_data,
     frame,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from radial.study.blocks import Section
-from radial.study.sections import sections
-from radial.study.sheets import Cell, Sheet
-from radial.study.summary import summary
+from radial.study.report.blocks import Section
+from radial.study.report.sections import sections
+from radial.study.report.sheets import Cell, Sheet
+from radial.study.report.summary import summary
 
 if TYPE_CHECKING:
-    from radial.study.report import Report
+    from radial.study.report.report import Report
 
 MOST_ROWS = 60  # of a table; the CSV has all
 

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from radial.study.columns import METRICS, SETTINGS, by_data, codes, final, frame, labelled, numbers
+from radial.study.analysis.columns import (
+    METRICS,
+    SETTINGS,
+    by_data,
+    codes,
+    final,
+    frame,
+    labelled,
+    numbers,
+)
 
 PUBLISHED = ("num_layers", "num_kernels", "normalize", "radial_function")
 SHAP_COLUMNS = ("data", "feature", "mean_abs", "mean_positive", "mean_negative")

@@ -3,7 +3,7 @@
 1. Within a method: Kendall's τ-b and Spearman's ρ, averaged over methods by Fisher's z; the pooled
    figure beside it, and a flag where their signs disagree (Simpson's paradox).
 2. Partial Spearman given method, epoch and widths.
-3. Regret of the run it picks, against baselines (:mod:`radial.study.regret`).
+3. Regret of the run it picks, against baselines (:mod:`radial.study.analysis.regret`).
 4. Cluster bootstrap, paired between scores; permutation null; Holm over the family.
 5. The seed floor: the spread between seeds beside the spread between configurations.
 6. The sign of each score is declared before accuracy is looked at: scores are turned by it first,
@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from radial.checks import check_size
-from radial.study.columns import (
+from radial.study.analysis.columns import (
     Array,
     by_data,
     configurations,
@@ -35,9 +35,15 @@ from radial.study.columns import (
     method_order,
     numbers,
 )
-from radial.study.correlation import FEWEST, fisher_mean, kendall, partial_spearman, spearman
-from radial.study.regret import mean_regret, regret
-from radial.study.resampling import Groups
+from radial.study.analysis.correlation import (
+    FEWEST,
+    fisher_mean,
+    kendall,
+    partial_spearman,
+    spearman,
+)
+from radial.study.analysis.regret import mean_regret, regret
+from radial.study.analysis.resampling import Groups
 
 __all__ = ["compare_scores", "holm", "judge", "regret", "seed_floor", "within"]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from radial.study.analysis import Analysis
-from radial.study.audit import Audit
-from radial.study.columns import method_order
-from radial.study.peaks import POOLED
-from radial.study.sheets import BASELINES, between, fixed, interval, known
+from radial.study.analysis.analysis import Analysis
+from radial.study.analysis.columns import method_order
+from radial.study.analysis.peaks import POOLED
+from radial.study.audit.audit import Audit
+from radial.study.report.sheets import BASELINES, between, fixed, interval, known
 
 UNDECIDED = "not decided"
 NOUNS = {"train_loss": "the training loss", "knn_1pct": "a kNN with 1 % of the labels",

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from radial.study.columns import Array, clusters, method_order, numbers, oriented
-from radial.study.correlation import (
+from radial.study.analysis.columns import Array, clusters, method_order, numbers, oriented
+from radial.study.analysis.correlation import (
     FEWEST,
     fisher_mean,
     pearson,

@@ -17,14 +17,14 @@ import pandas as pd
 
 from radial.files import atomic, write_atomically
 from radial.scoring.plots import check_plotly
-from radial.study.analysis import analyse
-from radial.study.audit import audit
-from radial.study.basis import Basis, read_basis
-from radial.study.blocks import Material
-from radial.study.peaks import peak_table
-from radial.study.sections import sections
+from radial.study.analysis.analysis import analyse
+from radial.study.analysis.peaks import peak_table
+from radial.study.audit.audit import audit
+from radial.study.report.basis import Basis, read_basis
+from radial.study.report.blocks import Material
+from radial.study.report.sections import sections
+from radial.study.report.summary import cards, summary
 from radial.study.store import Tell
-from radial.study.summary import cards, summary
 from radial.study.table import directions, read_runs
 
 SHOWN_DIGITS = 3  # of a fraction: percent with one decimal
@@ -93,7 +93,7 @@ def write_report(
     write_atomically(html, page(report))
     lines = [f"report: {html}"]
     if markdown is not None:
-        from radial.study.markdown import markdown_of
+        from radial.study.report.markdown import markdown_of
 
         write_atomically(markdown, markdown_of(report))
         lines.append(f"markdown: {markdown}")

@@ -26,8 +26,17 @@ from typing import Any
 import yaml
 
 from radial.checks import check_choice
-from radial.study.cells import Row, check_columns, finished, read_table, real, seconds, some, whole
-from radial.study.constant import constant_loss
+from radial.study.audit.constant import constant_loss
+from radial.study.importing.cells import (
+    Row,
+    check_columns,
+    finished,
+    read_table,
+    real,
+    seconds,
+    some,
+    whole,
+)
 from radial.training.config import DEFAULTS, PAPER, RunConfig
 
 Tell = Callable[[str], None]

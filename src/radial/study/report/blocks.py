@@ -8,12 +8,12 @@ from functools import cached_property
 
 import pandas as pd
 
-from radial.study import figures
-from radial.study.analysis import Analysis
-from radial.study.audit import DEAD, Audit
-from radial.study.columns import SETTINGS
-from radial.study.peaks import AVERAGE, POOLED
-from radial.study.sheets import Cell, Sheet, text
+from radial.study.analysis.analysis import Analysis
+from radial.study.analysis.columns import SETTINGS
+from radial.study.analysis.peaks import AVERAGE, POOLED
+from radial.study.audit.audit import DEAD, Audit
+from radial.study.report import figures
+from radial.study.report.sheets import Cell, Sheet, text
 
 # Words of the notes that say why a section is empty, or not whole.
 NOTES = {

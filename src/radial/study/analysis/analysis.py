@@ -8,12 +8,32 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pandas as pd
 
-from radial.study.columns import BASELINES, by_data, final, frame, labelled, numbers, score_columns
-from radial.study.correlation import FEWEST, correlate, correlations, fisher_mean, partial_spearman
-from radial.study.importance import FEWEST as FEWEST_FOR_SHAP
-from radial.study.importance import SHAP_COLUMNS, VALUE_COLUMNS, rbfn_runs, shap_table, varying
-from radial.study.judging import compare_scores, judge, regret, seed_floor, within
-from radial.study.peaks import PAIR_COLUMNS, paired_heads, peak_table
+from radial.study.analysis.columns import (
+    BASELINES,
+    by_data,
+    final,
+    frame,
+    labelled,
+    numbers,
+    score_columns,
+)
+from radial.study.analysis.correlation import (
+    FEWEST,
+    correlate,
+    correlations,
+    fisher_mean,
+    partial_spearman,
+)
+from radial.study.analysis.importance import FEWEST as FEWEST_FOR_SHAP
+from radial.study.analysis.importance import (
+    SHAP_COLUMNS,
+    VALUE_COLUMNS,
+    rbfn_runs,
+    shap_table,
+    varying,
+)
+from radial.study.analysis.judging import compare_scores, judge, regret, seed_floor, within
+from radial.study.analysis.peaks import PAIR_COLUMNS, paired_heads, peak_table
 
 __all__ = [
     "Analysis",
@@ -62,7 +82,7 @@ def analyse(
     """Every table that the runs allow; the others are empty, and a note says why.
 
     Args:
-        runs: one row a run; see :mod:`radial.study.columns`.
+        runs: one row a run; see :mod:`radial.study.analysis.columns`.
         better: score column -> higher, lower, near 1 or none.
         seed: of resamples and permutations.
         resamples: of the bootstrap; twice as many permutations are drawn.

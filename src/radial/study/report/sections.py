@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from radial.study import figures
-from radial.study.blocks import Block, Material, Section, method_cell
-from radial.study.columns import METRICS
-from radial.study.peaks import AVERAGE
-from radial.study.run_sections import all_runs, audit
-from radial.study.score_sections import correlation, judgement, scatter, seeds
-from radial.study.sheets import (
+from radial.study.analysis.columns import METRICS
+from radial.study.analysis.peaks import AVERAGE
+from radial.study.report import figures
+from radial.study.report.blocks import Block, Material, Section, method_cell
+from radial.study.report.run_sections import all_runs, audit
+from radial.study.report.score_sections import correlation, judgement, scatter, seeds
+from radial.study.report.sheets import (
     LONG,
     Cell,
     Column,
@@ -29,7 +29,7 @@ from radial.study.sheets import (
     text,
     words,
 )
-from radial.study.summary import several
+from radial.study.report.summary import several
 
 SHORT = {"f1": "F1", "accuracy": "A", "precision": "P", "recall": "R"}
 

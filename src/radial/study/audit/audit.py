@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from radial.study.columns import numbers, oriented, score_columns
-from radial.study.constant import MARGINS, constant_loss, is_constant
-from radial.study.findings import FALLEN, print_audit, reasons, sentences
-from radial.study.identical import find_groups, groups_frame, setting_text
+from radial.study.analysis.columns import numbers, oriented, score_columns
+from radial.study.audit.constant import MARGINS, constant_loss, is_constant
+from radial.study.audit.findings import FALLEN, print_audit, reasons, sentences
+from radial.study.audit.identical import find_groups, groups_frame, setting_text
 
 __all__ = ["DEAD", "MARGINS", "RULES", "Audit", "audit", "constant_loss", "gaps", "print_audit"]
 

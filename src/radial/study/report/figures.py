@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 
 from radial.scoring.plots import COLOURS
-from radial.study.columns import METHODS, method_order, numbers
-from radial.study.peaks import POOLED
-from radial.study.sheets import fixed, interval, known, plain, score_label, words
+from radial.study.analysis.columns import METHODS, method_order, numbers
+from radial.study.analysis.peaks import POOLED
+from radial.study.report.sheets import fixed, interval, known, plain, score_label, words
 
 Figure = dict[str, Any]
 SYMBOLS = {"default": "circle", "rbfn": "diamond", "rbfn-paper": "square", "linear": "triangle-up"}

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from radial.scoring.page import ARROWS
-from radial.study import figures
-from radial.study.blocks import Block, Material, Section, method_cell
-from radial.study.columns import METRICS, method_order, numbers, score_columns
-from radial.study.regret import RANDOM
-from radial.study.sheets import (
+from radial.study.analysis.columns import METRICS, method_order, numbers, score_columns
+from radial.study.analysis.regret import RANDOM
+from radial.study.report import figures
+from radial.study.report.blocks import Block, Material, Section, method_cell
+from radial.study.report.sheets import (
     LONG,
     Cell,
     Column,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from radial.study.columns import (
+from radial.study.analysis.columns import (
     HEAD_SETTINGS,
     METRICS,
     SETTINGS,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from radial.study.identical import Group
+from radial.study.audit.identical import Group
 
 FALLEN = ("dead head", "collapsed", "diverged")  # verdicts of training
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from radial.study.audit import Audit
+    from radial.study.audit.audit import Audit
 
 
 def reasons(flags: pd.DataFrame, groups: Sequence[Group]) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from radial.study.audit import RULES, Audit
-from radial.study.blocks import Block, Material, Section, method_cell
-from radial.study.columns import method_order
-from radial.study.sheets import (
+from radial.study.analysis.columns import method_order
+from radial.study.audit.audit import RULES, Audit
+from radial.study.report.blocks import Block, Material, Section, method_cell
+from radial.study.report.sheets import (
     Cell,
     Column,
     Sheet,

@@ -1,0 +1,23 @@
+"""Statistics of a study: frames in, frames out; no torch, no files."""
+
+from radial.study.analysis.analysis import Analysis, analyse
+from radial.study.analysis.correlation import correlate, correlations, partial_spearman
+from radial.study.analysis.importance import shap_table
+from radial.study.analysis.judging import compare_scores, judge, regret, seed_floor, within
+from radial.study.analysis.peaks import paired_heads, peak_table
+
+__all__ = [
+    "Analysis",
+    "analyse",
+    "compare_scores",
+    "correlate",
+    "correlations",
+    "judge",
+    "paired_heads",
+    "partial_spearman",
+    "peak_table",
+    "regret",
+    "seed_floor",
+    "shap_table",
+    "within",
+]
