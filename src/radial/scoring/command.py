@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress
 
 from radial.files import write_atomically
 from radial.metrics.registry import parse
@@ -17,6 +16,7 @@ from radial.scoring.card import ranking
 from radial.scoring.results import print_cards, write_json
 from radial.scoring.scoring import score
 from radial.scoring.settings import EvalSettings, Settings
+from radial.terminal import Bars
 from radial.training.directory import EVALUATION, SCORES
 
 
@@ -38,7 +38,7 @@ def score_targets(
         from radial.scoring.plots import check_plotly
 
         check_plotly()  # now, not after minutes of computing
-    with _Bar() as progress:
+    with Bars() as progress:
         cards = score(targets, settings, figures=html is not None, progress=progress)
     order, sentences = ranking(cards, by)
     if json != "-":
@@ -59,7 +59,7 @@ def evaluate_targets(
 
     _check_files(json)
     results = []
-    with _Bar() as progress:
+    with Bars() as progress:
         for target in targets:
             results.append(evaluate(target, settings, progress=progress))
             directory = results[-1].pop("directory")
@@ -95,22 +95,3 @@ def _check_files(*files: str | None) -> None:
         path = Path(str(file))
         if path.is_dir() or (path.parent.exists() and not path.parent.is_dir()):
             raise ValueError(f"cannot write {file}: it is a directory, or its parent is a file")
-
-
-class _Bar:
-    """A bar on a terminal, nothing elsewhere; called with (what, done, total)."""
-
-    def __enter__(self) -> _Bar:
-        console = Console(stderr=True)
-        self.bar = Progress(console=console, transient=True, disable=not console.is_terminal)
-        self.tasks: dict[str, Any] = {}
-        self.bar.start()
-        return self
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if what not in self.tasks:
-            self.tasks[what] = self.bar.add_task(what, total=total)
-        self.bar.update(self.tasks[what], completed=done)
-
-    def __exit__(self, *error: object) -> None:
-        self.bar.stop()

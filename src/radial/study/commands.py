@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from radial.terminal import Parser, dispatch, positive
+
 USAGE = """radial study: many runs from one plan
 
 usage: radial study VERB [options]
@@ -26,29 +28,19 @@ usage: radial study VERB [options]
 
 
 def main(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(USAGE, end="")
-        return 0
-    verb, *rest = arguments
-    if verb not in VERBS:
-        raise ValueError(f"unknown verb {verb!r} of radial study; known: {', '.join(VERBS)}")
-    return VERBS[verb](rest)
+    return dispatch("study", USAGE, VERBS, arguments)
 
 
-class Parser(argparse.ArgumentParser):
-    def __init__(self, verb: str, text: str) -> None:
-        super().__init__(prog=f"radial study {verb}", description=text, allow_abbrev=False)
-
-    def error(self, message: str) -> Any:
-        raise ValueError(message)
-
-    def add_study(self) -> None:
-        self.add_argument("study", help="YAML file, directory of a study, or preset: " + _presets())
-        self.add_argument(
-            "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes",
-            help="change a setting, such as data=cifar10, epochs=5 or seeds=[0,1]",
-        )  # fmt: skip
-        self.add_argument("--yes", action="store_true", help="also when there are very many runs")
+def _study_parser(verb: str, text: str) -> Parser:
+    """With the study, and what may be changed of it."""
+    parser = Parser(f"study {verb}", text)
+    parser.add_argument("study", help="YAML file, directory of a study, or preset: " + _presets())
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes",
+        help="change a setting, such as data=cifar10, epochs=5 or seeds=[0,1]",
+    )  # fmt: skip
+    parser.add_argument("--yes", action="store_true", help="also when there are very many runs")
+    return parser
 
 
 def _presets() -> str:
@@ -71,10 +63,11 @@ def _planned(options: argparse.Namespace) -> tuple[Any, Any]:
 
 
 def plan(arguments: list[str]) -> int:
-    parser = Parser("plan", "The runs of a study, their number, and an estimate of the time.")
-    parser.add_study()
+    parser = _study_parser(
+        "plan", "The runs of a study, their number, and an estimate of the time."
+    )
     parser.add_argument("--no-trial", action="store_true", help="no timed steps, no estimate")
-    parser.add_argument("--threads", type=_positive, help="of torch, for the estimate")
+    parser.add_argument("--threads", type=positive, help="of torch, for the estimate")
     options = parser.parse_args(arguments)
     study, runs = _planned(options)
     from radial.study.planning import print_estimate, print_plan
@@ -86,14 +79,13 @@ def plan(arguments: list[str]) -> int:
 
 
 def run(arguments: list[str]) -> int:
-    parser = Parser("run", "Execute what is not complete: train, evaluate, score.")
-    parser.add_study()
+    parser = _study_parser("run", "Execute what is not complete: train, evaluate, score.")
     parser.add_argument("--out", type=Path, help="directory of the study; by default studies/NAME")
     parser.add_argument("--executor", default="local", help="local or ray")
-    parser.add_argument("--workers", type=_positive, help="local: processes; one a core, or a GPU")
-    parser.add_argument("--threads", type=_positive, help="local: of torch in each worker")
+    parser.add_argument("--workers", type=positive, help="local: processes; one a core, or a GPU")
+    parser.add_argument("--threads", type=positive, help="local: of torch in each worker")
     parser.add_argument("--address", help="ray: of the cluster; by default one on this machine")
-    parser.add_argument("--cpus", type=_positive, default=1, help="ray: of each run")
+    parser.add_argument("--cpus", type=positive, default=1, help="ray: of each run")
     parser.add_argument("--gpus", type=float, default=0.0, help="ray: of each run")
     options = parser.parse_args(arguments)
     from radial.checks import check_choice
@@ -149,7 +141,7 @@ def shares(workers: int | None, threads: int | None, runs: int) -> tuple[int, in
 
 
 def status(arguments: list[str]) -> int:
-    parser = Parser("status", "What is done, running, failed and left.")
+    parser = Parser("study status", "What is done, running, failed and left.")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--all", action="store_true", help="a line for each run")
     options = parser.parse_args(arguments)
@@ -171,13 +163,12 @@ def status(arguments: list[str]) -> int:
 
 
 def submit(arguments: list[str]) -> int:
-    parser = Parser("submit", "An array job of SLURM whose tasks work on the plan.")
-    parser.add_study()
+    parser = _study_parser("submit", "An array job of SLURM whose tasks work on the plan.")
     parser.add_argument("--out", type=Path, help="directory of the study, seen by all nodes")
     parser.add_argument(
-        "--tasks", type=_positive, help="of the array; by default a run each, at most 64"
+        "--tasks", type=positive, help="of the array; by default a run each, at most 64"
     )
-    parser.add_argument("--cpus", type=_positive, default=1, help="of each task")
+    parser.add_argument("--cpus", type=positive, default=1, help="of each task")
     parser.add_argument("--gpus", type=int, default=0, help="of each task")
     parser.add_argument("--time", help="limit of a task, such as 04:00:00")
     parser.add_argument("--partition")
@@ -203,7 +194,7 @@ def submit(arguments: list[str]) -> int:
 
 
 def import_(arguments: list[str]) -> int:
-    parser = Parser("import", "Runs from MLflow exports, in the order of their rows.")
+    parser = Parser("study import", "Runs from MLflow exports, in the order of their rows.")
     for name, text in (("--mlflow-csv", "training table"), ("--eval-csv", "evaluation table")):
         parser.add_argument(
             name, action="append", nargs="+", type=Path, required=True, metavar="FILE",
@@ -225,7 +216,9 @@ def import_(arguments: list[str]) -> int:
 
 
 def audit(arguments: list[str]) -> int:
-    parser = Parser("audit", "Runs that did not learn, and what correlations are without them.")
+    parser = Parser(
+        "study audit", "Runs that did not learn, and what correlations are without them."
+    )
     parser.add_argument("directory", type=Path)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the flagged runs")
     options = parser.parse_args(arguments)
@@ -245,7 +238,7 @@ def audit(arguments: list[str]) -> int:
 
 
 def report(arguments: list[str]) -> int:
-    parser = Parser("report", "One self-contained HTML page; Markdown and tables by option.")
+    parser = Parser("study report", "One self-contained HTML page; Markdown and tables by option.")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--html", type=Path, metavar="FILE", help="by default DIR/report.html")
     parser.add_argument("--markdown", type=Path, metavar="FILE")
@@ -276,12 +269,6 @@ def _needs_study() -> None:
 
 def _warn(line: str) -> None:
     print(f"radial: {line}", file=sys.stderr)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
-    return int(text)
 
 
 VERBS: dict[str, Callable[[list[str]], int]] = {

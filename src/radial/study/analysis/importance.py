@@ -98,7 +98,9 @@ def _vary(runs: pd.DataFrame, names: Iterable[str]) -> list[str]:
 
 
 def _encoded(runs: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-    """Numbers and booleans as floats (NaN where missing), text as one column of 0/1 a value."""
+    """Numbers and booleans as floats (NaN where missing), text as one column of 0/1 a value; of
+    two values the second is enough, but for the radial function, which is as published.
+    """
     columns: dict[str, Any] = {}
     for name in names:
         present = runs[name].dropna()
@@ -106,7 +108,9 @@ def _encoded(runs: pd.DataFrame, names: list[str]) -> pd.DataFrame:
             columns[name] = runs[name].astype(object).map(float, na_action="ignore").astype(float)
         else:
             kinds = runs[name].map(str, na_action="ignore").fillna("none")
-            for kind in sorted(set(kinds)):
+            known = sorted(set(kinds))
+            whole = len(known) > 2 or name in PUBLISHED
+            for kind in known if whole else known[1:]:
                 columns[f"{name}={kind}"] = (kinds == kind).astype(float)
     return pd.DataFrame(columns, index=runs.index)
 
