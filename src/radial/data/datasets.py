@@ -15,8 +15,9 @@ from radial.data.downloads import open_cifar, open_digits, open_fashion_mnist, o
 from radial.data.errors import DataError
 from radial.data.folders import IMAGENET100, open_folder, open_imagenet
 from radial.data.images import Collection, Data, Images
+from radial.data.open_images.dataset import open_subset, split_published
 from radial.data.reading import hold_pixels, read_files
-from radial.data.splits import split_own, split_paper
+from radial.data.splits import Split, split_own, split_paper
 
 SPLITS = ("auto", "paper", "own")
 
@@ -30,6 +31,8 @@ class DatasetInfo:
     load: Callable[[Path, str], Collection]
     image_size: int | None = None  # None: by the images
     takes_path: bool = False
+    named_by_path: bool = False  # "folder:photos", not "folder": paths hold different data
+    split: Callable[[Collection, int], Split] = split_paper  # 70/10/20, by a seed
 
     @property
     def spec(self) -> str:
@@ -50,6 +53,7 @@ DATASETS = {
             description="image files: train/, val/ and test/, or a folder a class, or unlabelled",
             load=lambda path, split: open_folder(path),
             takes_path=True,
+            named_by_path=True,
         ),
         DatasetInfo(
             name="cifar10",
@@ -88,6 +92,15 @@ DATASETS = {
             load=lambda path, split: open_imagenet(path, IMAGENET100),
             image_size=224,
             takes_path=True,
+        ),
+        DatasetInfo(
+            name="open-images",
+            description="a subset of Open Images V7 as `radial data open-images fetch` writes it",
+            load=lambda path, split: open_subset(path),
+            image_size=224,
+            takes_path=True,
+            named_by_path=True,
+            split=split_published,
         ),
     )
 }
@@ -147,7 +160,7 @@ def load_data(
     if split == "own" and collection.parts is None:
         raise DataError(f"{spec} has no split of its own; split: 'auto' or 'paper'")
     own = collection.parts is not None and split != "paper"
-    rows = split_own(collection, seed) if own else split_paper(collection, seed)
+    rows = split_own(collection, seed) if own else info.split(collection, seed)
     size = image_size or info.image_size
     limit = memory_limit * 2**30
     store = collection.store
@@ -171,7 +184,7 @@ def load_data(
         for index in (rows.train, rows.val, rows.test)
     )
     return Data(
-        name=f"folder:{path.resolve().name}" if path and info.name == "folder" else info.name,
+        name=f"{info.name}:{path.resolve().name}" if path and info.named_by_path else info.name,
         train=train,
         val=val,
         test=test,

@@ -55,20 +55,25 @@ def decode(path: str, size: int) -> Pixels:
     is dropped, 16-bit greys are scaled to 8 bits, of animations the first frame is taken.
     Whatever Pillow cannot or will not read (decompression bombs) is a DataError.
     """
-    try:
-        with Image.open(path) as image:
-            _refuse_bomb(image)
-            ImageOps.exif_transpose(image, in_place=True)
-            upright = _rgb(image)
-    except Exception as error:  # Pillow's readers raise nearly anything on broken files
-        raise DataError(_reason(error)) from None
-    width, height = upright.size
+    image = upright(path)
+    width, height = image.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
     box = (left, top, left + side, top + side)
     if (width, height) != (size, size):
-        upright = upright.resize((size, size), Image.Resampling.BILINEAR, box=box)
-    return np.ascontiguousarray(np.asarray(upright).transpose(2, 0, 1))
+        image = image.resize((size, size), Image.Resampling.BILINEAR, box=box)
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+
+
+def upright(path: str) -> Image.Image:
+    """The whole image in RGB, turned as its EXIF data say."""
+    try:
+        with Image.open(path) as image:
+            _refuse_bomb(image)
+            ImageOps.exif_transpose(image, in_place=True)
+            return _rgb(image)
+    except Exception as error:  # Pillow's readers raise nearly anything on broken files
+        raise DataError(_reason(error)) from None
 
 
 def _refuse_bomb(image: Image.Image) -> None:

@@ -85,8 +85,8 @@ class RunConfig:
         method: simclr, moco, byol, swav, simsiam, barlow_twins or vicreg.
         head: default (LightlySSL's), rbfn, rbfn-paper (as published: dead), mlp (an MLP with the
             depth, width and BatchNorm of rbfn) or linear.
-        data: digits, cifar10, cifar100, stl10, fashion-mnist, folder:PATH, imagenet:PATH or
-            imagenet100:PATH.
+        data: digits, cifar10, cifar100, stl10, fashion-mnist, folder:PATH, imagenet:PATH,
+            imagenet100:PATH or open-images:PATH.
         out: directory of the run; by default runs/DATA-METHOD-HEAD-SEED.
         backbone: resnet18, resnet34, resnet50, narrow ones such as resnet9-w0.25, or timm:NAME.
         weights: of the backbone: a torchvision name such as IMAGENET1K_V2, or a file.

@@ -1,0 +1,1 @@
+"""Open Images V7: balanced subsets, the same files for everyone."""
