@@ -23,6 +23,7 @@ usage: radial COMMAND [options]
   eval     accuracy of a checkpoint, with labels
   export   write a trained backbone, or its kernels, to a file
   study    many runs from one plan: run, import, audit, report
+  data     balanced Open Images subsets, statistics of a folder, contact sheets
 
 `radial COMMAND --help` lists the options of a command.
 """
@@ -210,6 +211,12 @@ def study_command(arguments: list[str]) -> int:
     return main(arguments)
 
 
+def data_command(arguments: list[str]) -> int:
+    from radial.data_commands import main
+
+    return main(arguments)
+
+
 def _parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
     from jsonargparse import ArgumentError
 
@@ -251,6 +258,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "eval": eval_command,
     "export": export_command,
     "study": study_command,
+    "data": data_command,
 }
 
 if __name__ == "__main__":

@@ -1,8 +1,29 @@
-"""Datasets, splits and batched views."""
+"""Datasets, splits and batched views. Names are found when asked for: choosing Open Images needs
+no torch.
+"""
 
-from radial.data.datasets import DATASETS, load_data
-from radial.data.errors import DataError
-from radial.data.images import Data, Images
-from radial.data.open_images.dataset import OpenImagesV7
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from radial.data.datasets import DATASETS, load_data
+    from radial.data.errors import DataError
+    from radial.data.images import Data, Images
+    from radial.data.open_images.dataset import OpenImagesV7
+
+_HOME = {
+    "DATASETS": "datasets",
+    "Data": "images",
+    "DataError": "errors",
+    "Images": "images",
+    "OpenImagesV7": "open_images.dataset",
+    "load_data": "datasets",
+}
 
 __all__ = ["DATASETS", "Data", "DataError", "Images", "OpenImagesV7", "load_data"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,0 +1,216 @@
+"""From a manifest to class folders of whole images: balanced, resumable, the same every time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from radial.checks import check_number, check_size
+from radial.data.errors import DataError
+from radial.data.open_images.arriving import Arrivals
+from radial.data.open_images.connections import split
+from radial.data.open_images.journal import FOLDER, MANIFEST, Identity, Journal
+from radial.data.open_images.manifest import Manifest, read_manifest, sidecar
+from radial.data.open_images.plan import Plan
+from radial.data.open_images.progress import Progress
+from radial.data.open_images.workers import disk_reason
+
+BASE = "https://open-images-dataset.s3.amazonaws.com"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchSettings:
+    """How to fetch. Only ``size`` changes the files; the rest is how they come.
+
+    Attributes
+    ----------
+    base:
+        Address of the bucket: an image is at ``{base}/{subset}/{id}.jpg``.
+    size:
+        Shrink images whose short side is longer to this many pixels; None keeps them.
+    connections:
+        At the same time.
+    retries, backoff, longest_wait, timeout:
+        Of each request; see `radial.data.open_images.transfer.get`.
+    """
+
+    base: str = BASE
+    size: int | None = None
+    connections: int = 16
+    retries: int = 5
+    backoff: float = 0.5
+    longest_wait: float = 60.0
+    timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        try:
+            split(self.base)
+            check_size("connections", self.connections)
+            check_size("retries", self.retries, minimum=0)
+            check_number("backoff", self.backoff)
+            check_number("longest_wait", self.longest_wait)
+            check_number("timeout", self.timeout, low=1e-3)
+            if self.size is not None:
+                check_size("size", self.size)
+        except ValueError as error:
+            raise DataError(str(error)) from None
+        if self.connections > 256:
+            raise DataError(f"connections must be at most 256, not {self.connections}")
+
+
+@dataclass(frozen=True)
+class FetchResult:
+    """What there is now. Not ``complete``: call again to go on."""
+
+    complete: bool
+    images: int  # of the subset, in their places
+    wanted: int  # images of the whole subset
+    per_class: int
+    planned: int  # images a class that the manifest had chosen: more, where one ran out
+    gone: int  # images that are not there or cannot be read
+    errors: int = 0  # images that did not come, or what ended the fetch
+    example: str | None = None  # one of the errors, in one line
+
+
+def fetch(
+    manifest_path: Path | str,
+    out: Path | str,
+    settings: FetchSettings | None = None,
+    *,
+    tell: Callable[[str], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> FetchResult:
+    """Fetch the images of a manifest into ``out/<class>/<id>.jpg``.
+
+    Images that are gone (404, 410), or that are no whole images when asked for twice, are
+    replaced by the next of the class in hash order; where there is none, all classes give up
+    their last, so that they stay equal. ``out/manifest.csv`` says in the end what became of each
+    row. Any other error leaves the fetch incomplete: what has arrived stays, and the next call
+    goes on with the rest. Files that were not fetched are left alone.
+
+    The files depend on the manifest, on ``settings.size`` and on what the server has: not on the
+    order of arrival, the number of connections, interruptions, or the directory.
+    """
+    settings, out = settings or FetchSettings(), Path(out)
+    try:
+        own = Path(manifest_path).resolve() == (out / MANIFEST).resolve()
+        begun = (out / FOLDER).is_dir()  # then the given one may be about to be replaced
+        manifest = None if own and begun else read_manifest(manifest_path)
+        if out.exists() and not out.is_dir():
+            raise DataError(f"{out} is not a directory")
+        out.mkdir(parents=True, exist_ok=True)
+        with Journal(out) as journal:
+            try:
+                identity, manifest = _begin(journal, manifest, own, settings)
+            finally:
+                if journal.begun() is None:  # refused, or complete
+                    journal.remove()
+            if identity is None:
+                return _finished(manifest)
+            plan = Plan(manifest)
+            arrivals = Arrivals(journal, plan, settings, tell, progress)
+            arrivals.run()
+            if arrivals.complete:
+                return _finish(journal, plan, identity)
+            return _incomplete(plan, arrivals.errors, arrivals.example)
+    except OSError as error:
+        raise DataError(disk_reason(error, out)) from error
+
+
+def _begin(
+    journal: Journal, manifest: Manifest | None, own: bool, settings: FetchSettings
+) -> tuple[Identity | None, Manifest]:
+    """Go on with the fetch that this directory holds, or begin one; None: it is complete."""
+    begun = journal.begun()
+    if begun is not None:
+        manifest = journal.manifest() if own else manifest
+        assert manifest is not None
+        source = begun.source if own else manifest.sha256
+        Identity(source, settings.size).check(begun, journal.out)
+        return begun, manifest
+    final = _final(journal.out / MANIFEST)
+    if manifest is None:
+        manifest = read_manifest(journal.out / MANIFEST)
+    about = _fetched(final)
+    if final is None or about is None:
+        if final is not None and final.sha256 != manifest.sha256:
+            raise DataError(
+                f"{journal.out / MANIFEST} is that of something else: take another directory"
+            )
+        identity = Identity(manifest.sha256, settings.size)
+        journal.begin(identity, manifest)
+        return identity, manifest
+    before = Identity(str(about.get("source")), about.get("size"))
+    identity = Identity(before.source if own else manifest.sha256, settings.size)
+    identity.check(before, journal.out)
+    sizes = [(row, _bytes(journal.out / row.path)) for row in final.rows if row.role == "chosen"]
+    there = [(row, size) for row, size in sizes if size]
+    if len(there) == len(sizes):
+        return None, final
+    gone = [row for row in final.rows if row.role == "gone"]
+    journal.begin(identity, manifest, there, gone, settings.base)
+    return identity, manifest
+
+
+def _final(path: Path) -> Manifest | None:
+    return read_manifest(path) if path.exists() or sidecar(path).exists() else None
+
+
+def _bytes(path: Path) -> int:
+    return path.stat().st_size if path.is_file() and not path.is_symlink() else 0
+
+
+def _finish(journal: Journal, plan: Plan, identity: Identity) -> FetchResult:
+    """Delete what the subset does not need, write the manifest, and be done."""
+    manifest = plan.manifest
+    rows = tuple(plan.final_rows())
+    about = {**asdict(identity), "per_class": _planned(manifest)}
+    final = Manifest(
+        rows=rows, settings={**manifest.settings, "fetch": about}, classes=manifest.classes
+    )
+    journal.drop(row for row in rows if row.role != "chosen")
+    try:
+        journal.finish(final)
+    except DataError as error:
+        if isinstance(error.__cause__, OSError):  # a full disk
+            return _incomplete(plan, 1, str(error))
+        raise
+    return _finished(final)
+
+
+def _finished(final: Manifest) -> FetchResult:
+    images = sum(final.counts().values())
+    return FetchResult(
+        complete=True,
+        images=images,
+        wanted=images,
+        per_class=final.per_class,
+        planned=_planned(final),
+        gone=sum(final.counts("gone").values()),
+    )
+
+
+def _incomplete(plan: Plan, errors: int, example: str | None) -> FetchResult:
+    return FetchResult(
+        complete=False,
+        images=plan.done,
+        wanted=plan.total,
+        per_class=plan.target,
+        planned=_planned(plan.manifest),
+        gone=plan.lost,
+        errors=errors,
+        example=example,
+    )
+
+
+def _fetched(manifest: Manifest | None) -> dict[str, Any] | None:
+    """What a final manifest says about its fetch; None where it is not one."""
+    about = None if manifest is None else manifest.settings.get("fetch")
+    return about if isinstance(about, dict) else None
+
+
+def _planned(manifest: Manifest) -> int:
+    planned = (_fetched(manifest) or {}).get("per_class")
+    return planned if isinstance(planned, int) else manifest.per_class
