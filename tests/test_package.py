@@ -68,9 +68,10 @@ def test_readme_commands_parse(capsys) -> None:
             cli._parse(cli._score_parser(), cli._spelled(arguments, Settings))
         if name == "eval":
             cli._parse(cli._eval_parser(), cli._spelled(arguments, EvalSettings))
-        if name == "study":
+        if name in ("study", "data"):
+            verbs = arguments[: 2 if arguments[0] == "open-images" else 1]
             with pytest.raises(SystemExit):
-                cli.main([name, arguments[0], "--help"])
+                cli.main([name, *verbs, "--help"])
             known = capsys.readouterr().out
             assert all(f"{word} " in known for word in arguments if word.startswith("--"))
         if name == "train":
