@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 from PIL import Image
 
 from radial.data.open_images.fetch import FetchSettings, fetch
-from radial.data.open_images.manifest import Manifest, Row
+from radial.data.open_images.manifest import Manifest, Row, read_manifest, write_manifest
 
 PAGE = b"<!DOCTYPE html><html><body>We will be back soon.</body></html>"
 LOSSES = ("404", "410", "html", "empty", "cut jpeg", "no jpeg")  # rules that lose an image
@@ -121,7 +122,7 @@ class _Handler(socketserver.BaseRequestHandler):
         if rule == "hang up":
             return False
         if rule == "silence":
-            time.sleep(1.5)
+            time.sleep(15)
             return False
         if rule == "slow":
             time.sleep(0.03)
@@ -219,6 +220,57 @@ def tree(folder: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+@contextmanager
+def small_bucket(path: Path) -> Iterator[tuple[Bucket, Manifest]]:
+    """Three classes with 4 chosen images each; of the first there are no more."""
+    files, manifest = bucket_and_manifest({"Cat": 4, "Dog": 7, "Red panda": 9}, 4)
+    write_manifest(path, manifest)
+    with serving(files) as server:
+        yield server, manifest
+
+
+def settings(server: Bucket, **changes: object) -> FetchSettings:
+    quick = FetchSettings(base=server.base, backoff=0.002, timeout=10.0, connections=32)
+    return replace(quick, **changes)
+
+
+def check(out: Path, manifest: Manifest, files: dict[str, bytes], rules: dict[str, str]) -> None:
+    """The directory holds the subset by its definition, and the manifest says so."""
+    final, wanted = read_manifest(out / "manifest.csv"), expected(manifest, rules)
+    found = {path.name: sorted(file.stem for file in path.iterdir()) for path in folders(out)}
+    assert found == {name: sorted(row.id for row in rows) for name, rows in wanted.items()}
+    assert len({len(names) for names in found.values()}) == 1
+    for name, rows in wanted.items():
+        for row in rows:
+            content = (out / name / f"{row.id}.jpg").read_bytes()
+            if not row.rotation:
+                assert content == files[address(row)]
+            with Image.open(io.BytesIO(content)) as image:
+                image.load()
+    chosen = {row.id for rows in wanted.values() for row in rows}
+    assert {row.id for row in final.rows if row.role == "chosen"} == chosen
+    for before, after in zip(manifest.rows, final.rows, strict=True):
+        assert after == before._replace(role=after.role)
+        lost = rules.get(address(after)) in LOSSES
+        last = max(row.rank for row in wanted[after.class_name])
+        if after.rank <= last:
+            assert after.role == ("gone" if lost else "chosen")
+        else:
+            assert after.role == ("cut" if before.role == "chosen" else "reserve")
+    assert sorted(path.name for path in out.iterdir() if path.is_file()) == [
+        "manifest.csv", "manifest.csv.json",
+    ]  # fmt: skip
+    assert not (out / ".fetch").exists()
+
+
+def folders(out: Path) -> list[Path]:
+    return sorted(path for path in out.iterdir() if path.is_dir() and path.name != ".fetch")
+
+
+def rows_of(manifest: Manifest, name: str) -> list[str]:
+    return [address(row) for row in manifest.by_class()[name]]
 
 
 def die_at(step: int, manifest: Path, out: Path, settings: FetchSettings) -> None:

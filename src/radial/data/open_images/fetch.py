@@ -17,6 +17,8 @@ from radial.data.open_images.plan import Plan
 from radial.data.open_images.progress import Progress
 from radial.data.open_images.workers import disk_reason
 
+__all__ = ["BASE", "FetchResult", "FetchSettings", "Progress", "fetch"]
+
 BASE = "https://open-images-dataset.s3.amazonaws.com"
 
 

@@ -66,12 +66,13 @@ def get(
     split(url)
     own = connections or Connections(timeout)
     try:
-        for attempt in range(retries + 1):
+        attempt = 0
+        while True:
             try:
                 return _body(own, url, limit, deadline=time.monotonic() + 10 * timeout)
             except _Failed as failure:
                 _wait(url, failure, attempt, retries, backoff, longest_wait, stop)
-        raise AssertionError("unreachable")
+                attempt += 1
     finally:
         if connections is None:
             own.close()
