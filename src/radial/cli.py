@@ -56,7 +56,10 @@ def fail(message: str) -> int:
 
 
 def train_command(arguments: list[str]) -> int:
+    from radial.processes import follow_environment
     from radial.training.config import RunConfig
+
+    follow_environment()
 
     parser, arguments = _train_parser(), _spelled(arguments, RunConfig)
     options = _parse(parser, arguments)

@@ -59,7 +59,9 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(str(error))
     workers, threads = shares(None, None, len(study.runs()))
     console.print(f"{len(study.runs())} small runs on {workers} workers", highlight=False)
-    run_local(store, workers=workers, threads=threads, console=console)
+    states = run_local(store, workers=workers, threads=threads, console=console)
+    if failed := [state for state in states if state.state == "failed"]:
+        parser.exit(1, f"{len(failed)} runs failed, such as {failed[0].run.id}: {failed[0].note}\n")
     console.print(table(store.path), highlight=False)
     lines = write_report(store.path, html=options.out / "report.html")
     console.print(f"\n{time.monotonic() - began:.0f} s", highlight=False)

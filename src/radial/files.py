@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ def atomic(path: Path | str, mode: str = "w") -> Iterator[IO[Any]]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.part")  # on shared disks, too
     encoding = None if "b" in mode else "utf-8"
     try:
         with part.open(mode, encoding=encoding, newline=None if "b" in mode else "") as file:

@@ -379,7 +379,7 @@ def test_correlations_with_and_without_the_dead() -> None:
             assert found.loc[name, f"spearman_{which}"] == pytest.approx(spearman)
         near = np.corrcoef(quality[chosen & use], y[chosen & use])[0, 1]
         assert found.loc["one@backbone", f"pearson_{which}"] == pytest.approx(near)
-    told = [text for text in audit(runs, better).sentences if text.startswith("good@projector")]
+    told = [text for text in audit(runs, better).sentences if " good@projector:" in text]
     assert len(told) == 1
     assert "over 26 runs" in told[0]
     assert "over the 16 that are not flagged" in told[0]
@@ -403,12 +403,32 @@ def test_printed() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(ValueError, match="no column accuracy"):
-        audit(study().drop(columns="accuracy"))
+    with pytest.raises(ValueError, match="no column train_loss"):
+        audit(study().drop(columns="train_loss"))
     with pytest.raises(ValueError, match="is empty"):
         audit(study().iloc[:0])
     with pytest.raises(ValueError, match="unknown direction 'up'"):
         audit(study(**{"x@y": 1.0}), {"x@y": "up"})
+
+
+def test_by_dataset_and_without_accuracy() -> None:
+    """Two datasets of other accuracies do not blur each other; the loss needs no accuracy."""
+    first, second = study("moco", seed=1), study("moco", seed=1)
+    for runs in (first, second):
+        runs["good@projector"] = runs["accuracy"] ** 2
+    second["accuracy"] -= 0.4
+    found = audit(pd.concat([first, second.assign(data="other")])).correlations
+    assert len(found) == 2
+    assert found["spearman_all"].tolist() == pytest.approx([1.0, 1.0])
+    runs = study("moco").drop(columns="accuracy")
+    runs.loc[3, "train_loss"] = constant("moco")
+    assert audit(runs).flags["no_signal"].sum() == 1
+
+
+def test_as_many_right_images_may_be_others() -> None:
+    runs = study("moco").assign(start_accuracy=0.5, start_f1=0.5, test_samples=360)
+    runs.loc[[2, 3], ["accuracy", "f1"]] = [[0.5, 0.5], [0.5, 0.497]]
+    assert audit(runs).flags["unmoved"].to_numpy().nonzero()[0].tolist() == [2]
 
 
 def test_few_columns_are_enough() -> None:

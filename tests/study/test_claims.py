@@ -103,6 +103,28 @@ def test_a_claim_not_written_yet_counts_by_its_age(tmp_path: Path, text: str) ->
     found.release()
 
 
+def test_the_heart_goes_on_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "BEAT", 0.02)
+    found = claim(tmp_path, "a")
+    assert found is not None
+    real, errors = claims.newest, iter([True, True])
+
+    def stumbles(folder: Path, run: str) -> int:
+        if next(errors, False):
+            raise OSError(116, "Stale file handle")
+        return real(folder, run)
+
+    monkeypatch.setattr(claims, "newest", stumbles)
+    end = time.monotonic() + 10
+    while next(errors, None) is not None and time.monotonic() < end:
+        time.sleep(0.05)
+    os.utime(found.path, (0, 0))
+    while found.path.stat().st_mtime < 1 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert found.path.stat().st_mtime > 1
+    found.release()
+
+
 def test_the_heart_beats_and_a_loss_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,29 @@ def test_workers_that_die_at_once_are_not_started_for_ever(
     assert said.startswith("radial: error: workers die at once: no torch (see ")
 
 
+def test_workers_that_find_nothing_end_the_study(
+    tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "study")
+    store.create(tiny())
+    monkeypatch.setattr(sys, "executable", str(program(tmp_path / "py", "exit 0")))
+    monkeypatch.setattr(executors, "POLL", 0.01)
+    with pytest.raises(ChildProcessError, match=r"find nothing to do: has .*study.yaml changed"):
+        executors.run_local(store, workers=2, threads=1, console=Console(quiet=True))
+
+
+def test_ray_is_asked_only_for_what_there_is() -> None:
+    with pytest.raises(ValueError, match=r"no Ray cluster answers at 127.0.0.1:1"):
+        executors._check_address("127.0.0.1:1")
+    executors._check_address("auto")
+    nodes = [{"Alive": True, "Resources": {"CPU": 4.0}}, {"Alive": False, "Resources": {"GPU": 8}}]
+    executors._check_resources(nodes, 4, 0.0)
+    with pytest.raises(ValueError, match=r"no node .* has 8 CPUs and 0 GPUs; the largest has 4"):
+        executors._check_resources(nodes, 8, 0.0)
+    with pytest.raises(ValueError, match=r"has 1 CPUs and 0.5 GPUs"):
+        executors._check_resources(nodes, 1, 0.5)
+
+
 def test_each_worker_sees_one_gpu(
     tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,8 +76,9 @@ def test_each_worker_sees_one_gpu(
 
 def test_gpus_and_cores_are_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert shares(None, None, runs=100) == (8, 1)
+    for none in ("", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", none)
+        assert shares(None, None, runs=100) == (8, 1)
     assert shares(None, None, runs=3) == (3, 2)
     assert shares(2, None, runs=100) == (2, 4)
     assert shares(None, 4, runs=100) == (2, 4)

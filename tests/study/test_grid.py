@@ -61,6 +61,19 @@ def test_exclusions_also_of_what_is_not_spelled_out() -> None:
     assert [(r.config.head, r.config.base_lr) for r in plan] == [("rbfn", 0.2)]
 
 
+def test_exclusions_by_seed() -> None:
+    plan = study(exclude=[{"head": "rbfn", "seed": 0}], seeds=[0, 1]).runs()
+    assert [(r.config.head, r.config.seed) for r in plan] == [
+        ("default", 0), ("default", 1), ("rbfn", 1),
+    ]  # fmt: skip
+
+
+def test_a_grid_beyond_all_bounds_is_refused_at_once() -> None:
+    many = {name: [i / 1000 for i in range(1, 200)] for name in ("base_lr", "weight_decay")}
+    with pytest.raises(ValueError, match=r"has [\d,]{10,} combinations: too many to look at"):
+        study(grid=many | {"color_strength": [i / 1000 for i in range(201)]}).runs()
+
+
 def test_a_sample_is_the_same_every_time_and_nested() -> None:
     grid = {"base_lr": [0.01 * i for i in range(1, 30)]}
     few = study(grid=grid, sample={"runs": 5}, heads=["default"]).runs()
@@ -80,6 +93,7 @@ def test_identity_is_of_what_decides_the_result() -> None:
     }  # fmt: skip
     assert set(others) == set(MACHINE)
     assert all(identity(RunConfig(**{k: v})) == usual for k, v in others.items())
+    assert identity(RunConfig(optimizer="sgd", temperature=0.5)) == usual  # SimCLR's defaults
     changed = [RunConfig(seed=1), RunConfig(epochs=9), RunConfig(head="rbfn"), RunConfig(devices=2)]
     assert len({usual, *map(identity, changed)}) == 5
     folders = [RunConfig(data="folder:/a/x"), RunConfig(data="folder:/b/x")]
@@ -102,6 +116,12 @@ def test_identity_does_not_depend_on_the_process() -> None:
         ({"constants": {"data": "digits", "epochs": [1, 2]}}, r"ranges belong under grid"),
         ({"constants": {}}, r"which data\?"),
         ({"constants": {"data": "digits", "head": "rbfn"}}, r"use heads"),
+        ({"methods": {"simclr": {"seed": 5}}}, r"seed is not a setting of a study: use seeds"),
+        ({"constants": {"data": 3}}, r"data must be a name, not 3"),
+        ({True: 1}, r"unknown keys True"),
+        ({"name": "a\ntouch b"}, r"name must be letters"),
+        ({"name": "../b"}, r"name must be letters"),
+        ({"evaluate": {"protocol": []}}, r"protocol is empty"),
         ({"methods": ["simclear"]}, r"unknown method 'simclear'"),
         ({"methods": {"simclr": 3}}, r"simclr must have settings, not 3"),
         ({"heads": []}, r"at least one seed, method and head"),
@@ -123,7 +143,7 @@ def test_identity_does_not_depend_on_the_process() -> None:
 )
 def test_what_is_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        study(**values).runs()
+        from_values(BASE | values).runs()
 
 
 def test_changes_replace_every_mention() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,17 +37,21 @@ def start_runner(store: Store, *options: str) -> subprocess.Popen[bytes]:
     )
 
 
+def pids() -> list[int]:
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+
+
+def command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def workers_of(store: Store) -> list[int]:
     """Processes that work on this study, whoever started them."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"radial.study.worker" in words and str(store.path).encode() in words:
-            found.append(int(path.parent.name))
-    return found
+    place = str(store.path).encode()
+    return [p for p in pids() if b"radial.study.worker" in command(p) and place in command(p)]
 
 
 def wait_for(what: Callable[[], object], seconds: float = 60.0) -> None:
@@ -87,6 +92,27 @@ def test_a_killed_worker_and_a_killed_runner_lose_nothing(tmp_path: Path, tiny: 
     assert start_runner(store, "--workers", "1", "--threads", "1").wait(timeout=120) == 0
     complete_once(store, study)
     assert facts(store) == facts(quiet)
+
+
+@pytest.mark.slow
+def test_ranks_end_with_their_worker(tmp_path: Path, tiny: Make) -> None:
+    study = tiny(seeds=[0], heads=["default"], evaluate=False, score=False)
+    two = {**study.constants, "devices": 2, "accelerator": "cpu", "epochs": 2000}
+    store = Store(tmp_path / "ddp")
+    store.create(replace(study, constants=two))
+    runner = start_runner(store, "--workers", "1", "--threads", "1")
+
+    def ranks() -> list[int]:
+        return [pid for pid in pids() if b"radial.cli\0train" in command(pid) and mine(pid)]
+
+    def mine(pid: int) -> bool:
+        return str(store.path).encode() in command(pid)
+
+    wait_for(lambda: checkpoints(store))
+    assert len(ranks()) == 2
+    runner.kill()
+    runner.wait()
+    wait_for(lambda: not ranks() and not workers_of(store))
 
 
 @pytest.mark.slow
@@ -144,14 +170,7 @@ def test_a_killed_process_of_ray_loses_nothing(tmp_path: Path, tiny: Make) -> No
 
 
 def ray_workers() -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if path.read_bytes().startswith(b"ray::"):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return found
+    return [pid for pid in pids() if command(pid).startswith(b"ray::")]
 
 
 def claimed_by(store: Store, pid: int) -> bool:

@@ -108,10 +108,26 @@ def test_average_over_common_methods_in_order() -> None:
 
 
 def test_the_last_checkpoint_counts() -> None:
-    runs = make([{"epoch": 5, "accuracy": 0.9}, {"epoch": 10, "accuracy": 0.8},
-                 {"epoch": 10, "accuracy": np.nan, "seed": 1}])  # fmt: skip
+    runs = make([{"run": "a@5", "epoch": 5, "accuracy": 0.9},
+                 {"run": "a", "epoch": 10, "accuracy": 0.8},
+                 {"run": "b", "epoch": 10, "accuracy": np.nan, "seed": 1}])  # fmt: skip
     table = peak_table(runs)
-    assert table[["run", "runs", "accuracy"]].to_numpy().tolist() == [["r1", 1, 0.8]]
+    assert table[["run", "runs", "accuracy"]].to_numpy().tolist() == [["a", 1, 0.8]]
+
+
+def test_runs_of_other_lengths_are_runs() -> None:
+    runs = make([{"epoch": 5, "accuracy": 0.9}, {"epoch": 10, "accuracy": 0.8}])
+    table = peak_table(runs)
+    assert table[["run", "runs", "accuracy"]].to_numpy().tolist() == [["r0", 2, 0.9]]
+
+
+def test_two_equal_differences_decide_nothing() -> None:
+    rows = [{"head": head, "seed": seed, "accuracy": 0.9 - (head == "rbfn") / 360,
+             "test_samples": 360} for head in ("default", "rbfn") for seed in (0, 1)]  # fmt: skip
+    found = paired_heads(make(rows)).iloc[-1]
+    assert found["difference"] == pytest.approx(-1 / 360)
+    assert found["low"] < -0.02
+    assert found["high"] > 0.02
 
 
 def test_paired_heads_equal_scipy() -> None:
@@ -156,5 +172,5 @@ def test_pairs_share_all_but_the_head() -> None:
 def test_t_interval() -> None:
     values = np.array([0.1, 0.3, 0.2, 0.6])
     expected = stats.t.interval(0.9, 3, values.mean(), stats.sem(values))
-    assert t_interval(values, 0.9) == pytest.approx(expected)
+    assert t_interval(values, level=0.9) == pytest.approx(expected)
     assert np.isnan(t_interval(values[:1])).all()

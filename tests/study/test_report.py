@@ -204,7 +204,7 @@ def test_names_cannot_break_out(tmp_path) -> None:
     """The same tags in the same order, whatever the names are."""
     pages = []
     for i, word in enumerate(("harmless", EVIL)):
-        store = make_store(tmp_path / str(i), name=word)
+        store = make_store(tmp_path / str(i))
         run = store.runs()[0]
         for name, key in (("config.yaml", "head"), ("result.json", "verdict")):
             file = store.run(run) / name

@@ -13,6 +13,7 @@ from radial.study.grid import Study
 from radial.study.store import EVALUATION, RESULT, SCORES, Store
 
 Make = Callable[..., Study]
+ANY = {RESULT: "", EVALUATION: "", SCORES: ""}
 WHOLE = {
     RESULT: {"verdict": "ok", "seconds": 2.0},
     EVALUATION: {"probes": {}, "seconds": 1.0},
@@ -35,10 +36,21 @@ def write(store: Store, run: str, *names: str) -> None:
 
 def test_complete_is_all_that_the_study_asks_for(store: Store, tiny: Make) -> None:
     write(store, "a", RESULT, EVALUATION)
-    assert store.missing("a", store.steps(tiny())) == [SCORES]
-    assert store.missing("a", store.steps(tiny(score=False))) == []
-    assert store.steps(tiny(score=False, evaluate=False)) == (RESULT,)
-    assert store.missing("nothing", store.steps(tiny())) == [RESULT, EVALUATION, SCORES]
+    assert store.missing("a", ANY) == [SCORES]
+    assert store.missing("a", {RESULT: "", EVALUATION: ""}) == []
+    assert list(store.steps(tiny())) == [RESULT, EVALUATION, SCORES]
+    assert list(store.steps(tiny(score=False, evaluate=False))) == [RESULT]
+    assert store.missing("nothing", ANY) == [RESULT, EVALUATION, SCORES]
+
+
+def test_a_step_made_with_other_settings_is_not_done(store: Store, tiny: Make) -> None:
+    asked, other = (store.steps(tiny(evaluate=e)) for e in ({}, {"protocol": ["exact", "paper"]}))
+    write(store, "a", RESULT)
+    path = store.run("a") / EVALUATION
+    path.write_text(json.dumps(WHOLE[EVALUATION] | {"asked": asked[EVALUATION]}))
+    assert store.missing("a", {RESULT: "", EVALUATION: asked[EVALUATION]}) == []
+    assert store.missing("a", {RESULT: "", EVALUATION: other[EVALUATION]}) == [EVALUATION]
+    assert store.steps(tiny(evaluate={"protocol": ["exact"], "batch": 64})) == asked
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"other": 1}', b"\xff\xfe", b"null"])
@@ -47,7 +59,7 @@ def test_what_cannot_be_read_is_reported_and_kept(store: Store, content: bytes) 
     path = store.run("a") / RESULT
     path.write_bytes(content)
     told: list[str] = []
-    assert store.missing("a", (RESULT, EVALUATION), told.append) == [RESULT]
+    assert store.missing("a", {RESULT: "", EVALUATION: ""}, told.append) == [RESULT]
     assert len(told) == 1
     assert "counts as not done" in told[0]
     for number in (1, 2):
@@ -72,8 +84,14 @@ def test_failures_are_counted_and_forgiven(store: Store) -> None:
 
 
 def test_a_study_grows_but_is_not_mixed_up(store: Store, tiny: Make, tmp_path: Path) -> None:
-    store.create(tiny(seeds=[0, 1, 2]))
+    told: list[str] = []
+    before = (store.path / "study.yaml").read_text()
+    store.create(tiny(), tell=told.append)
+    assert not told
+    store.create(tiny(seeds=[1, 2, 3]), tell=told.append)
     assert len(store.study().runs()) == 6
+    assert "2 of its runs are not planned any more" in told[0]
+    assert (store.path / "study.yaml.before-1").read_text() == before
     with pytest.raises(ValueError, match=r"is not a study: it has no study\.yaml"):
         Store(tmp_path).study()
     (tmp_path / "full").mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -151,6 +152,69 @@ def test_weights_are_removed_where_they_are_not_wanted(tmp_path: Path, tiny: Mak
     assert Worker(store, session="b", threads=1).work() == 0
 
 
+def test_a_run_without_its_weights_is_trained_again(tmp_path: Path, tiny: Make) -> None:
+    store = Store(tmp_path / "study")
+    store.create(tiny(seeds=[0], heads=["default"], keep_weights=False))
+    Worker(store, session="a", threads=1).work()
+    before = facts(store)
+    (store.run(store.runs()[0]) / SCORES).write_text("{")
+    assert Worker(store, session="b", threads=1).work() == 1
+    assert facts(store) == before
+
+
+def test_a_changed_evaluation_is_made_again(tmp_path: Path, tiny: Make) -> None:
+    store = Store(tmp_path / "study")
+    store.create(tiny(seeds=[0], heads=["default"]))
+    Worker(store, session="a", threads=1).work()
+    trained = (store.run(store.runs()[0]) / RESULT).stat().st_mtime_ns
+    store.create(tiny(seeds=[0], heads=["default"], evaluate={"protocol": ["paper"]}))
+    assert Worker(store, session="b", threads=1).work() == 1
+    assert (store.run(store.runs()[0]) / RESULT).stat().st_mtime_ns == trained
+    assert read_runs(store.path)["protocol"].tolist() == ["paper"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("config.yaml", "a: ["), ("config.yaml", "[]"), (EVALUATION, '{"probes": {"exact": 3}}')],
+)
+def test_a_broken_run_does_not_hide_the_others(
+    done: Store, tmp_path: Path, name: str, text: str
+) -> None:
+    store = Store(tmp_path / "study")
+    shutil.copytree(done.path, store.path)
+    (store.run(store.runs()[0]) / name).write_text(text)
+    told: list[str] = []
+    assert len(read_runs(store.path, tell=told.append)) == 1
+    assert "counts as not done" in told[0]
+
+
+def test_what_failed_meanwhile_is_not_taken(tmp_path: Path, tiny: Make) -> None:
+    """Between the look at a run and its claim another worker of the session may have failed."""
+    store = Store(tmp_path / "study")
+    store.create(tiny(seeds=[0], heads=["default"]))
+    run = store.study().runs()[0].id
+
+    class Late(Store):
+        looks = 0
+
+        def failure(self, run: str) -> dict[str, object]:
+            Late.looks += 1
+            return {} if Late.looks == 1 else {"session": "a"}
+
+    assert Worker(Late(store.path), session="a", threads=1).claim() is None
+    assert newest(store.path / "claims", run) == 0
+
+
+def test_a_worker_that_must_leave_gives_its_run_back(tmp_path: Path, tiny: Make) -> None:
+    store = Store(tmp_path / "study")
+    store.create(tiny(seeds=[0], heads=["default"]))
+    worker = Worker(store, session="a", threads=1)
+    found = worker.claim()
+    assert found is not None
+    worker.let_go()
+    assert newest(store.path / "claims", found[0].id) == 0
+
+
 def test_checkpoints_on_the_way_are_rows_of_their_own(tmp_path: Path, tiny: Make) -> None:
     study = tiny(seeds=[0], heads=["default"])
     study = replace(study, constants={**study.constants, "save_every": 1}, checkpoints=True)
@@ -164,6 +228,8 @@ def test_checkpoints_on_the_way_are_rows_of_their_own(tmp_path: Path, tiny: Make
     assert runs["train_loss"].is_unique
     assert runs["rankme@backbone"].is_unique
     assert runs["start_accuracy"].nunique() == 1
+    assert runs["verdict"].tolist()[0] == "ok"
+    assert runs["verdict"][1:].isna().all()
     with pytest.raises(ValueError, match=r"checkpoints: true needs save_every"):
         tiny(checkpoints=True)
 

@@ -89,7 +89,7 @@ def evaluate_network(
         },
         "knn": asdict(knn(*parts[:2], *parts[4:], **votes)),  # of train, on test
         "knn_few": {
-            **asdict(knn(parts[0], few, *parts[4:], **votes)),
+            **asdict(knn(parts[0], few, *parts[2:4], **votes)),  # on val: test is what is predicted
             "share": FEW,
             "labels": int((few >= 0).sum()),
         },

@@ -100,6 +100,8 @@ class EvalSettings:
     cache: bool = True
 
     def __post_init__(self) -> None:
+        if not self.protocol:
+            raise ValueError(f"protocol is empty; known: {', '.join(PROTOCOLS)}")
         for name in self.protocol:
             check_choice("protocol", name, PROTOCOLS)
         check_size("k", self.k)

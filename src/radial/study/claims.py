@@ -12,11 +12,14 @@ import json
 import os
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from radial.processes import born
 
 BEAT = 2.0  # seconds between heartbeats
 STALE = 60.0  # seconds without one: the holder is gone, or as good as
@@ -47,8 +50,10 @@ class Claim:
     def _beat(self) -> None:
         while not self._stop.wait(BEAT):
             with suppress(OSError):  # a file system that is away for a moment
-                os.utime(self.path)
-            if not self.held() and not self._stop.is_set():
+                if self.path.is_file():
+                    os.utime(self.path)
+                if self.held() or self._stop.is_set():
+                    continue
                 if self.on_loss is not None:
                     self.on_loss()
                 return
@@ -92,16 +97,6 @@ def place() -> str | None:
         return None
 
 
-def born(pid: int) -> str | None:
-    """When a process started, in the kernel's ticks: a pid alone may be used again."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        state, start = stat.rpartition(")")[2].split()[0], stat.rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return None
-    return None if state in "ZX" else start  # a zombie does not work any more
-
-
 def stale(path: Path) -> bool:
     """Whether the holder is gone: at once on its own machine, elsewhere after a minute.
 
@@ -115,15 +110,23 @@ def stale(path: Path) -> bool:
         return False  # released this moment: to be claimed the next time round
     except (ValueError, KeyError, TypeError, OSError):
         pass  # not written yet, or not whole: its age decides
-    probe = path.with_name(f".now-{uuid.uuid4().hex}")
     try:
-        probe.touch()
-        age = probe.stat().st_mtime - path.stat().st_mtime
+        return _now(path.parent) - path.stat().st_mtime > STALE
     except FileNotFoundError:
         return False
+
+
+def _now(folder: Path) -> float:
+    """By the clock of the file system; by one's own where nothing can be written."""
+    probe = folder / f".now-{uuid.uuid4().hex}"
+    try:
+        probe.touch()
+        return probe.stat().st_mtime
+    except OSError:
+        return time.time()
     finally:
-        probe.unlink(missing_ok=True)
-    return age > STALE
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
 
 
 def live(folder: Path) -> set[str]:

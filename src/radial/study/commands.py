@@ -126,7 +126,7 @@ def _store(options: argparse.Namespace, study: Any) -> Any:
     known = given if (given / STUDY).is_file() else None
     out = options.out or known or Path("studies") / study.name
     store = Store(out.resolve())
-    store.create(study)
+    store.create(study, tell=_warn)
     return store
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,9 +20,8 @@ from rich.text import Text
 
 from radial.study.claims import MOST
 from radial.study.status import State, Watcher, count, headline, table
-from radial.study.store import Store
+from radial.study.store import STUDY, Store
 
-EXECUTORS = ("local", "ray")
 POLL = 0.5  # seconds
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -35,20 +35,24 @@ def run_local(store: Store, *, workers: int, threads: int, console: Console) -> 
 
     A worker that dies is replaced: its run is taken up where its last checkpoint is. Workers end
     with this process, so that a runner that is killed leaves none behind. Where there are GPUs,
-    each worker sees one of them.
+    each worker sees one of them, or as many as its runs have devices.
     """
     session, devices = new_session(), gpus()
+    each_needs = max(run.config.devices for run in store.study().runs())
     command = [sys.executable, "-m", "radial.study.worker", str(store.path)]
     command += ["--session", session, "--threads", str(threads), "--parent", str(os.getpid())]
     pool: dict[int, subprocess.Popen[bytes]] = {}  # by slot
-    died: list[int] = []  # how many runs were finished when a worker died
+    ended: list[tuple[int, int]] = []  # how many runs were finished when a worker left, and how
     store.path.joinpath("logs").mkdir(exist_ok=True)
     with store.path.joinpath("logs", "workers.log").open("ab") as log:
 
         def start(slot: int) -> subprocess.Popen[bytes]:
             environment = os.environ | {name: str(threads) for name in VARIABLES}
             if devices:
-                environment["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
+                chosen = [
+                    devices[(slot * each_needs + i) % len(devices)] for i in range(each_needs)
+                ]
+                environment["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(chosen))
             return subprocess.Popen(
                 command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
@@ -58,10 +62,14 @@ def run_local(store: Store, *, workers: int, threads: int, console: Console) -> 
                 worker = pool.get(slot)
                 if worker is not None and worker.poll() is None:
                     continue
-                if worker is not None and worker.returncode:
-                    died.append(finished)
-                if died.count(finished) > MOST * (MOST + workers):  # and no run came to an end
-                    raise ChildProcessError(f"workers die at once: {_last_line(log.name)}")
+                if worker is not None:
+                    ended.append((finished, worker.returncode))
+                idle = [code for when, code in ended if when == finished]
+                if len(idle) > MOST * (MOST + workers):  # and no run came to an end
+                    why = f"workers die at once: {_last_line(log.name)}"
+                    if not any(idle):
+                        why = f"workers find nothing to do: has {store.path / STUDY} changed?"
+                    raise ChildProcessError(why)
                 pool[slot] = start(slot)
 
         try:
@@ -73,7 +81,7 @@ def run_local(store: Store, *, workers: int, threads: int, console: Console) -> 
 def gpus() -> list[str]:
     """The GPUs that processes started here may use, as CUDA_VISIBLE_DEVICES names them."""
     if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return [name for name in named.split(",") if name.strip()]
+        return [name for name in named.split(",") if name.strip() not in ("", "-1")]
     if shutil.which("nvidia-smi") is None:
         return []
     told = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
@@ -115,8 +123,10 @@ def run_ray(
     except ModuleNotFoundError as error:
         raise ValueError("the Ray executor needs Ray: pip install 'radial-ssl[ray]'") from error
     session = new_session()
-    ray.init(address=address, num_cpus=None, log_to_driver=False, include_dashboard=False)
+    _check_address(address)
     try:
+        ray.init(address=address, log_to_driver=False, include_dashboard=False)
+        _check_resources(ray.nodes(), cpus, gpus)  # type: ignore[no-untyped-call]
         task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=5)(work_once)
         pending: list[Any] = []
 
@@ -130,8 +140,29 @@ def run_ray(
         cores = ray.cluster_resources().get("CPU", cpus)  # type: ignore[no-untyped-call]
         slots = max(1, int(cores // cpus))
         return watch(store, session, console, workers=slots, each=top_up)
+    except (ray.exceptions.RayError, ConnectionError, RuntimeError) as error:
+        raise ValueError(f"Ray: {' '.join(str(error).split())[:300]}") from error
     finally:
         ray.shutdown()
+
+
+def _check_address(address: str | None) -> None:
+    """Ray itself waits for minutes where nobody answers."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        try:
+            socket.create_connection((host, int(port)), timeout=5.0).close()
+        except OSError as error:
+            raise ValueError(f"no Ray cluster answers at {address}: {error}") from error
+
+
+def _check_resources(nodes: list[dict[str, Any]], cpus: int, gpus: float) -> None:
+    found = [node.get("Resources", {}) for node in nodes if node.get("Alive")]
+    if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in found):
+        most = max((int(node.get("CPU", 0)) for node in found), default=0)
+        raise ValueError(
+            f"no node of the cluster has {cpus} CPUs and {gpus:g} GPUs; the largest has {most} CPUs"
+        )
 
 
 def work_once(directory: str, session: str, threads: int) -> int:

@@ -23,9 +23,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -35,6 +37,7 @@ from radial.training.config import DEFAULTS, HEADS, RunConfig, from_dict, preset
 
 VERSION = 1  # of study.yaml
 LIMIT = 1000  # runs: more only when asked for twice
+MOST_COMBINATIONS = 100_000
 PRESETS = Path(__file__).with_name("presets")
 KINDS = get_type_hints(RunConfig)
 LISTS = ("loggers", "monitor")
@@ -82,10 +85,14 @@ class Study:
             check_choice("method", method, DEFAULTS)
         for head in self.heads:
             check_choice("head", head, HEADS)
-        for name in ("method", "head", "seed"):
-            if name in self.constants or name in self.grid:
-                raise ValueError(f"{name} does not belong under constants or grid: use {name}s")
+        if not re.fullmatch(r"\w[\w .-]*", self.name):
+            raise ValueError(
+                f"name must be letters, digits, blanks, '.', '_', '-', not {self.name!r}"
+            )
         groups = [self.constants, self.grid, *self.heads.values(), *self.methods.values()]
+        for name in ("method", "head", "seed"):
+            if any(name in group for group in groups):
+                raise ValueError(f"{name} is not a setting of a study: use {name}s")
         for group in [*groups, *self.exclude]:
             _check_keys(group)
         for seed in self.seeds:
@@ -98,6 +105,8 @@ class Study:
 
     def runs(self) -> tuple[Planned, ...]:
         """Every combination that is not excluded, each once."""
+        if (size := self.combinations()) > MOST_COMBINATIONS:
+            raise ValueError(f"the grid has {size:,} combinations: too many to look at")
         found: dict[str, RunConfig] = {}
         for method in self.methods:
             chosen = list(dict.fromkeys(self._configs(method)))
@@ -110,6 +119,8 @@ class Study:
             for config in chosen:
                 for seed in self.seeds:
                     run = replace(config, seed=seed)
+                    if any(_matches(run.to_dict(), rule) for rule in self.exclude):
+                        continue
                     known = found.setdefault(identity(run), run)
                     if known.data != run.data:
                         raise ValueError(
@@ -121,18 +132,31 @@ class Study:
             Planned(id=key, index=i, config=config) for i, (key, config) in enumerate(found.items())
         )
 
-    def _configs(self, method: str) -> Iterator[RunConfig]:
+    def combinations(self) -> int:
+        """How many there are before exclusions."""
+        sizes = [
+            prod(len(_range(name, value)) for name, value in self._settings(method, head).items())
+            for method in self.methods
+            for head in self.heads
+        ]
+        return sum(sizes) * len(self.seeds)
+
+    def _settings(self, method: str, head: str) -> dict[str, Any]:
         published = {} if self.preset is None else preset(self.preset, method)
-        for head, of_head in self.heads.items():
-            of_method = self.methods[method]
-            settings = {**published, **self.constants, **self.grid, **of_head, **of_method}
-            if "data" not in settings:
-                raise ValueError("which data? put it under constants, or give --set data=NAME")
+        groups = (published, self.constants, self.grid, self.heads[head], self.methods[method])
+        settings = {name: value for group in groups for name, value in group.items()}
+        if not settings.get("data"):
+            raise ValueError("which data? put it under constants, or give --set data=NAME")
+        return settings
+
+    def _configs(self, method: str) -> Iterator[RunConfig]:
+        for head in self.heads:
+            settings = self._settings(method, head)
             ranges = [_range(name, value) for name, value in settings.items()]
             for values in product(*ranges):
                 chosen = dict(zip(settings, values)) | {"method": method, "head": head}
-                if any(_matches(chosen, rule) for rule in self.exclude):
-                    continue
+                if any(_matches(chosen, rule) for rule in self.exclude if "seed" not in rule):
+                    continue  # before it is checked: such a combination may make no sense
                 try:
                     yield from_dict(chosen)
                 except (ValueError, TypeError) as error:
@@ -161,11 +185,14 @@ class Study:
 def identity(config: RunConfig) -> str:
     """``METHOD-HEAD-SEED-HASH``: ten hex digits over all the settings that decide the result.
 
-    Of a dataset's path only its last part counts, so that a study can move.
+    What a method's defaults settle counts as if it were written out; what is chosen to fit the
+    data follows from the data. Of a dataset's path only its last part counts, so that a study can
+    move.
 
     >>> identity(RunConfig(epochs=3)) == identity(RunConfig(epochs=3, threads=1))
     True
     """
+    config = config.with_defaults(DEFAULTS[config.method])
     values = {k: v for k, v in config.to_dict().items() if k not in MACHINE}
     text = json.dumps(values | {"data": slug(config.data)}, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:10]
@@ -191,9 +218,15 @@ def read_study(source: str | Path, changes: Sequence[str] = ()) -> Study:
 
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        given = {k: yaml.safe_load(v) for k, _, v in (c.partition("=") for c in changes)}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    given = {}
+    for change in changes:
+        name, _, text = change.partition("=")
+        try:
+            given[name] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"--set {change}: the value is not YAML") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path} holds no study")
     return from_values({"name": path.stem, **values}, given)
@@ -206,7 +239,7 @@ def from_values(values: Mapping[str, Any], changes: Mapping[str, Any] | None = N
             f"the study was written by a newer radial (format {version}; this one reads {VERSION})"
         )
     known = [f.name for f in fields(Study)]
-    if unknown := sorted(set(values) - set(known)):
+    if unknown := sorted(map(str, set(values) - set(known))):
         raise ValueError(f"unknown keys {', '.join(unknown)}; known: {', '.join(known)}")
     values = _changed({k: v for k, v in values.items() if v is not None}, changes or {})
     for name in ("methods", "heads"):
@@ -286,6 +319,8 @@ def _range(name: str, value: Any) -> list[Any]:
 def _typed(name: str, value: Any) -> Any:
     """YAML reads 1e-3 as text and 32 as a number."""
     kind = str(KINDS[name])
+    if name == "data" and not isinstance(value, str):
+        raise ValueError(f"data must be a name, not {value!r}")
     if isinstance(value, str) and "float" in kind:
         try:
             return float(value)

@@ -19,6 +19,8 @@ SHOWN = 60  # runs in the table; the rest is counted
 def print_plan(study: Study, runs: Sequence[Planned]) -> None:
     """One line a run: what all share is said once, what differs in columns."""
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=400)  # into a file or a pipe: nothing is cut
     settings = [run.config.to_dict() for run in runs]
     varying = [k for k in settings[0] if any(s[k] != settings[0][k] for s in settings)]
     usual = {field.name: field.default for field in fields(RunConfig)}
@@ -46,8 +48,9 @@ def print_estimate(study: Study, runs: Sequence[Planned], *, threads: int | None
     try:
         with console.status("") as shown:
             found = trials(study, runs, threads=threads, tell=lambda line: shown.update(line))
-    except (ValueError, OSError) as error:
-        console.print(f"no estimate: {error}", highlight=False, markup=False)
+    except (ValueError, OSError, RuntimeError) as error:  # RuntimeError: torch's, for memory
+        line = " ".join(str(error).split())[:300]
+        console.print(f"no estimate: {line}", highlight=False, markup=False)
         return
     for trial in found:
         console.print(

@@ -16,7 +16,7 @@ SCRIPT = """#!/bin/bash
 #SBATCH --job-name={name}
 #SBATCH --array=0-{last}
 #SBATCH --cpus-per-task={cpus}
-#SBATCH --output={logs}/slurm-%A_%a.log
+#SBATCH --output="{logs}/slurm-%A_%a.log"
 #SBATCH --requeue
 {more}
 # Written by `radial study submit`. Tasks share the study's directory: each claims the next run
@@ -53,7 +53,7 @@ def script(store: Store, array: Array) -> str:
         if "\n" in line:
             raise ValueError(f"an option for sbatch must be one line, not {line!r}")
     return SCRIPT.format(
-        name=f"radial-{store.study().name}".replace(" ", "-"),
+        name=f"radial-{store.study().name}".replace(" ", "-"),  # else letters, digits, . _ -
         last=array.tasks - 1,
         cpus=array.cpus,
         logs=store.path / "logs",

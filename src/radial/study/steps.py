@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from radial.files import write_atomically
+from radial.processes import FOLLOW
 from radial.study.grid import Planned, Study
 from radial.study.store import CHECKPOINTS, EVALUATION, RESULT, SCORES, Store, Tell
 from radial.training.config import RunConfig
@@ -45,6 +46,13 @@ class Job:
     @property
     def config(self) -> RunConfig:
         return self.run.config
+
+    def asked(self, step: str) -> str:
+        return self.store.steps(self.study)[step]
+
+
+def has_checkpoint(job: Job) -> bool:
+    return any((job.directory / name).is_file() for name in ("last.ckpt", "stopped.ckpt"))
 
 
 def train(job: Job) -> None:
@@ -82,6 +90,7 @@ def train_apart(config: RunConfig, begun: bool, console: Console) -> None:
     command = [sys.executable, "-m", "radial.cli", "train", *arguments]
     # A worker's job on SLURM is one task: Lightning must not count it as a rank of the run.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+    environment[FOLLOW] = str(os.getpid())  # its ranks end with this worker
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     console.print(done.stderr, markup=False, highlight=False)
     if done.returncode not in (0, 1):  # 1: stopped by on_collapse, with a result
@@ -98,7 +107,7 @@ def evaluate(job: Job) -> None:
     file = job.store.start_file(job.config, {"protocol": settings.protocol})
     if not file.is_file():
         write_json(file, start(job.config, job.data, settings))
-    found |= {"start": file.name, "seconds": _since(began)}
+    found |= {"start": file.name, "seconds": _since(began), "asked": job.asked(EVALUATION)}
     write_json(job.directory / EVALUATION, found)
 
 
@@ -107,7 +116,8 @@ def score(job: Job) -> None:
 
     began = time.perf_counter()
     card = _scored(job, job.directory)
-    write_json(job.directory / SCORES, card | {"seconds": _since(began)})
+    card |= {"seconds": _since(began), "asked": job.asked(SCORES)}
+    write_json(job.directory / SCORES, card)
 
 
 def checkpoints(job: Job) -> None:
@@ -124,15 +134,15 @@ def checkpoints(job: Job) -> None:
             continue
         row: dict[str, Any] = {"epoch": epoch, "train_loss": float(epochs[epoch]["train_loss"])}
         if settings is not None:
-            found = _evaluated(job, path, settings)
-            probes = found["probes"].values()
-            for probe in probes:
+            told = _evaluated(job, path, settings)
+            for probe in told["probes"].values():
                 del probe["confusion"], probe["per_class"]
-            row["evaluation"] = {name: found[name] for name in ("probes", "knn", "knn_few")}
+            row["evaluation"] = {name: told[name] for name in ("probes", "knn", "knn_few")}
         if job.study.score is not None:
             row["card"] = _scored(job, path)
         rows.append(row)
-    write_json(job.directory / CHECKPOINTS, {"rows": rows, "seconds": _since(began)})
+    found = {"rows": rows, "seconds": _since(began), "asked": job.asked(CHECKPOINTS)}
+    write_json(job.directory / CHECKPOINTS, found)
 
 
 def _evaluated(job: Job, target: Path, settings: EvalSettings) -> dict[str, Any]:

@@ -22,7 +22,8 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +51,22 @@ class Store:
 
     path: Path
 
-    def create(self, study: Study) -> None:
-        """Write the study down; runs of an earlier form of it stay."""
+    def create(self, study: Study, tell: Tell | None = None) -> None:
+        """Write the study down; an earlier form of it is kept beside, and its runs stay."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file, not a study's directory")
         file = self.path / STUDY
         if self.path.is_dir() and not file.is_file() and any(self.path.iterdir()):
             raise ValueError(f"{self.path} is not empty and not a study: choose another --out")
-        if file.is_file():
-            self.study()  # of a version that can be read
+        before = self.study().runs() if file.is_file() else ()  # of a version that can be read
         text = yaml.safe_dump(_placed(study).to_dict(), sort_keys=False)
+        if file.is_file() and file.read_text(encoding="utf-8") != text:
+            kept = _beside(file, "before")
+            write_atomically(kept, file.read_text(encoding="utf-8"))
+            gone = {run.id for run in before} - {run.id for run in _placed(study).runs()}
+            if tell is not None:
+                tell(f"{file} changes: {len(gone)} of its runs are not planned any more; "
+                     f"the old form is {kept.name}")  # fmt: skip
         if not file.is_file() or file.read_text(encoding="utf-8") != text:
             write_atomically(file, text)
         for name in ("runs", "claims"):
@@ -81,15 +88,26 @@ class Store:
         place = self.path / "runs"
         return sorted(p.name for p in place.iterdir() if p.is_dir()) if place.is_dir() else []
 
-    def steps(self, study: Study) -> tuple[str, ...]:
-        """The files that make a run of this study complete."""
-        asked = {RESULT: True, EVALUATION: study.evaluate is not None}
-        asked |= {SCORES: study.score is not None, CHECKPOINTS: study.checkpoints}
-        return tuple(name for name, wanted in asked.items() if wanted)
+    def steps(self, study: Study) -> dict[str, str]:
+        """The files that make a run of this study complete, and the settings each was made with."""
+        evaluation, scoring = study.evaluation("digits"), study.scoring("digits")
+        asked = {RESULT: ""}
+        if evaluation is not None:
+            asked[EVALUATION] = _digest(evaluation)
+        if scoring is not None:
+            asked[SCORES] = _digest(scoring)
+        if study.checkpoints:
+            asked[CHECKPOINTS] = _digest(evaluation, scoring)
+        return asked
 
-    def missing(self, run: str, steps: tuple[str, ...], tell: Tell | None = None) -> list[str]:
-        """The steps that a run still needs, in order."""
-        return [name for name in steps if self.read(run, name, tell) is None]
+    def missing(self, run: str, steps: Mapping[str, str], tell: Tell | None = None) -> list[str]:
+        """The steps that a run still needs, in order: not there, not whole, or otherwise made."""
+        found = {name: self.read(run, name, tell) for name in steps}
+        return [
+            name
+            for name, asked in steps.items()
+            if (values := found[name]) is None or (asked and values.get("asked") != asked)
+        ]
 
     def read(self, run: str, name: str, tell: Tell | None = None) -> dict[str, Any] | None:
         """A step's file, or None where it is not there or not whole."""
@@ -110,10 +128,7 @@ class Store:
         """Make room for a step's file without losing one that could not be read."""
         path = self.run(run) / name
         if path.is_file() and self.read(run, name) is None:
-            number = 1
-            while (aside := path.with_name(f"{name}.unreadable-{number}")).exists():
-                number += 1
-            os.replace(path, aside)
+            os.replace(path, _beside(path, "unreadable"))
 
     def fail(self, run: str, step: str, error: str, session: str) -> None:
         values = {
@@ -126,11 +141,7 @@ class Store:
 
     def failure(self, run: str) -> dict[str, Any]:
         """What went wrong the last time; empty where nothing did."""
-        try:
-            values = json.loads(self._failure(run).read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return values if isinstance(values, dict) else {}
+        return read_json(self._failure(run))
 
     def forgive(self, run: str) -> None:
         self._failure(run).unlink(missing_ok=True)
@@ -144,6 +155,31 @@ class Store:
         values = {name: getattr(config, name) for name in names} | dict(settings)
         key = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
         return self.path / "start" / f"{key}.json"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a file holds; nothing where it is not there or not whole."""
+    try:
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _beside(path: Path, what: str) -> Path:
+    """A name that is free: FILE.what-1, FILE.what-2 and so on."""
+    names = (path.with_name(f"{path.name}.{what}-{number}") for number in count(1))
+    return next(name for name in names if not name.exists())
+
+
+def _digest(*settings: Any) -> str:
+    """Of what decides about a step's file; not of where and how it was computed."""
+    left_out = ("data", "data_root", "batch", "cache", "max_bad_images")
+    values = [
+        s and {f.name: getattr(s, f.name) for f in fields(s) if f.name not in left_out}
+        for s in settings
+    ]
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def _placed(study: Study) -> Study:

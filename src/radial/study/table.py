@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,17 @@ import pandas as pd
 import yaml
 
 from radial.study.grid import MACHINE
-from radial.study.store import CHECKPOINTS, EVALUATION, RESULT, SCORES, SOURCE, STUDY, Store, Tell
+from radial.study.store import (
+    CHECKPOINTS,
+    EVALUATION,
+    RESULT,
+    SCORES,
+    SOURCE,
+    STUDY,
+    Store,
+    Tell,
+    read_json,
+)
 from radial.training.config import RunConfig
 
 PROTOCOLS = ("exact", "published", "paper")  # the first that a run has is its accuracy
@@ -39,21 +48,26 @@ def read_runs(directory: Path | str, *, tell: Tell | None = None) -> pd.DataFram
     if not (store.path / "runs").is_dir():
         raise ValueError(f"{directory} is not a study: it has no runs")
     places: dict[str, int] = {}
-    steps: tuple[str, ...] = (RESULT, EVALUATION)
+    steps: Iterable[str] = (RESULT, EVALUATION)
     if (store.path / STUDY).is_file():
         study = store.study()
         places = {run.id: run.index for run in study.runs()}
         steps = store.steps(study)
     rows = []
     for run in store.runs():
-        source = _json(store.run(run) / SOURCE)
+        source = read_json(store.run(run) / SOURCE)
         needed = (RESULT, EVALUATION) if source else steps
         found = {name: store.read(run, name, tell) for name in needed}
         if any(values is None for values in found.values()):
             continue
-        row = _row(store, run, source, found, places)
-        kept = (found.get(CHECKPOINTS) or {}).get("rows", [])
-        rows += [row, *(_intermediate(row, one) for one in kept)]
+        try:
+            row = _row(store, run, source, found, places)
+            kept = (found.get(CHECKPOINTS) or {}).get("rows", [])
+            rows += [row, *(_intermediate(row, one) for one in kept)]
+        except (OSError, yaml.YAMLError, TypeError, ValueError, KeyError, AttributeError) as error:
+            if tell is not None:
+                line = " ".join(str(error).split())
+                tell(f"{store.run(run)} cannot be read and counts as not done: {line}")
     if not rows:
         raise ValueError(f"{directory} has no complete run yet")
     rows.sort(key=lambda row: (row["source"], row["index"]))  # "" first: those of the plan
@@ -69,6 +83,8 @@ def _row(
 ) -> dict[str, Any]:
     directory = store.run(run)
     settings = yaml.load(directory.joinpath("config.yaml").read_text(encoding="utf-8"), Loader)
+    if not isinstance(settings, dict):
+        raise ValueError("config.yaml holds no settings")
     names = [f.name for f in fields(RunConfig) if f.name not in (*MACHINE, "precision", "knn")]
     of_rbfn = () if str(settings.get("head")).startswith("rbfn") else ONLY_RBFN
     row: dict[str, Any] = {
@@ -81,8 +97,8 @@ def _row(
     row |= {name: result.get(name) for name in OF_RESULT}
     row |= {"epoch": result.get("epochs"), "train_knn": result.get("knn")}
     row |= _labels(evaluation) | _card(card)
-    row["start_accuracy"] = _start(store, evaluation.get("start"), row.get("protocol"))
-    return row
+    start = _start(store, evaluation.get("start"), row.get("protocol"))
+    return row | {f"start_{name}": start.get(name) for name in CLASSIFICATION}
 
 
 def _intermediate(row: Mapping[str, Any], kept: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,6 +106,7 @@ def _intermediate(row: Mapping[str, Any], kept: Mapping[str, Any]) -> dict[str, 
     epoch = kept["epoch"]
     known: dict[str, Any] = {"run": f"{row['run']}@{epoch}", "epoch": epoch}
     known |= {"train_loss": kept["train_loss"], "val_loss": None, "spread": None}
+    known |= {"verdict": None, "reason": None, "seconds": None}
     known["steps"] = round(row["steps"] * epoch / row["epoch"])
     return {**row, **known, **_labels(kept.get("evaluation", {})), **_card(kept.get("card", {}))}
 
@@ -113,18 +130,9 @@ def _card(card: Mapping[str, Any]) -> dict[str, Any]:
     return {"status": card.get("status")} | scores
 
 
-def _start(store: Store, name: str | None, protocol: Any) -> float | None:
-    values = _json(store.path / "start" / name) if name else {}
-    probe = values.get("probes", {}).get(protocol, {})
-    return probe.get("accuracy")  # type: ignore[no-any-return]
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
+def _start(store: Store, name: str | None, protocol: Any) -> Mapping[str, Any]:
+    values = read_json(store.path / "start" / name) if name else {}
+    return values.get("probes", {}).get(protocol, {})  # type: ignore[no-any-return]
 
 
 def directions(runs: pd.DataFrame) -> dict[str, str]:

@@ -18,6 +18,8 @@ from radial.training.module import Run, generator
 
 KIND = ("data", "image_size", "split", "method", "head", "backbone", "batch_size")
 STEPS = 3  # timed, after one that is not
+LARGEST = 64  # images of a timed step; a step of the run is in proportion
+PATIENCE = 10.0  # seconds: a first step that took longer is the estimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,16 +61,19 @@ def trials(
 
 
 def _trial(study: Study, configs: Sequence[RunConfig], data: Data) -> Trial:
-    parts = build(configs[0], data=data)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    parts = build(configs[0], data=data, device=device)
     config = parts.config
-    module = Run(parts.method, data, parts.views, config, {})
-    optimizer = module.configure_optimizers()
+    parts.method.to(device).train()
+    optimizer = Run(parts.method, data, parts.views, config, {}).configure_optimizers()
     assert config.batch_size is not None
-    times = []
-    parts.method.train()
+    images = min(config.batch_size, LARGEST)
+    times: list[float] = []
     for step in range(STEPS + 1):
+        if times and times[0] > PATIENCE:
+            break
         began = time.perf_counter()
-        batch = data.train.__getitems__(range(config.batch_size))
+        batch = data.train.__getitems__(range(images)).to(device)
         random = generator(config.seed, "trial", step)
         views = augment(batch, parts.views, random, mean=data.mean, std=data.std)
         optimizer.zero_grad()
@@ -76,22 +81,25 @@ def _trial(study: Study, configs: Sequence[RunConfig], data: Data) -> Trial:
         parts.method.after_backward(0.0)
         optimizer.step()
         parts.method.after_step(0.0)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
         times.append(time.perf_counter() - began)
-    step_seconds = sorted(times[1:])[STEPS // 2]
+    timed = sorted(times[1:] or times)
+    step_seconds = timed[len(timed) // 2] * config.batch_size / images
     epochs = sum(c.epochs for c in configs) / len(configs)
     steps = round(epochs * (len(data.train) // config.batch_size))
-    images = 0  # that pass the backbone without gradients
+    seen = 0  # images that pass the backbone without gradients
     if study.evaluate is not None:
-        images += len(data.train) + len(data.val) + len(data.test)
+        seen += len(data.train) + len(data.val) + len(data.test)
     if (settings := study.scoring(config.data)) is not None:
-        seen = min(len(getattr(data, settings.part)), settings.view_images)
-        images += settings.images + seen * settings.views
+        part = len(getattr(data, settings.part))
+        seen += min(part, settings.images) + min(part, settings.view_images) * settings.views
     return Trial(
         label=f"{config.method}, {config.head} head, {config.backbone} on {data.name}",
         runs=len(configs),
         steps=steps,
         train=steps * step_seconds,
-        rest=images * _forward(parts.method.backbone, batch),
+        rest=seen * _forward(parts.method.backbone, batch),
     )
 
 

@@ -11,8 +11,6 @@ import argparse
 import os
 import signal
 import sys
-import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,10 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from radial.processes import follow
 from radial.study.claims import MOST, Claim, claim
 from radial.study.grid import Planned, Study
-from radial.study.steps import STEPS, Job
-from radial.study.store import Store
+from radial.study.steps import STEPS, Job, has_checkpoint
+from radial.study.store import RESULT, Store
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +44,8 @@ class Worker:
     todo: Mapping[str, Callable[[Job], None]] = field(default_factory=lambda: STEPS)
     study: Study = field(init=False)
     plan: tuple[Planned, ...] = field(init=False)
-    steps: tuple[str, ...] = field(init=False)
+    steps: dict[str, str] = field(init=False)
+    _held: Claim | None = None
     _done: set[str] = field(default_factory=set)
     _data: dict[tuple[Any, ...], Data] = field(default_factory=dict)
 
@@ -73,11 +73,18 @@ class Worker:
             if found is None:
                 continue
             found.on_loss = self.on_loss
-            if not self.store.missing(run.id, self.steps):  # completed while we looked
+            failed = self.store.failure(run.id).get("session") == self.session
+            if failed or not self.store.missing(run.id, self.steps):  # while we looked
                 found.release()
                 continue
+            self._held = found
             return run, found
         return None
+
+    def let_go(self) -> None:
+        """Give back what is being worked on: the run is not to blame for this process's end."""
+        if self._held is not None:
+            self._held.release()
 
     def execute(self, run: Planned, held: Claim) -> bool:
         """Every step that a run misses; whether it is complete now."""
@@ -87,14 +94,19 @@ class Worker:
                 raise RuntimeError(f"its worker died {held.generation - 1} times")
             with self.log(run) as console:
                 job = self.job(run, console)
-                for step in self.steps:
-                    if self.store.read(run.id, step, self.tell) is None:
-                        self.store.set_aside(run.id, step)
-                        self.todo[step](job)
+                for step in self.store.missing(run.id, self.steps, self.tell):
+                    self.store.set_aside(run.id, step)
+                    if step != RESULT and not has_checkpoint(job):  # removed when it was complete
+                        self.todo[RESULT](job)
+                    self.todo[step](job)
+                for step in self.store.missing(run.id, self.steps):  # training removes the others
+                    self.todo[step](job)
         except Exception as error:
             message = " ".join(f"{type(error).__name__}: {error}".split())
             self.store.fail(run.id, step, message, self.session)
             self.tell(f"{run.id} failed: {message}")
+            if "CUDA" in message:  # the process's context may be lost: another worker takes over
+                raise SystemExit(1) from error
             return False
         else:
             self.store.forgive(run.id)
@@ -105,6 +117,7 @@ class Worker:
             return True
         finally:
             held.release()
+            self._held = None
 
     def job(self, run: Planned, console: Console) -> Job:
         """With data that are loaded once for all the runs that share them."""
@@ -140,27 +153,14 @@ class Worker:
                 raise
 
 
-def leave_with(parent: int) -> None:
-    """End this process when the one that started it is gone: nobody reads its results then."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m radial.study.worker", description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--session", required=True, help="failures of it are not tried again")
     parser.add_argument("--threads", type=int, help="of torch")
     parser.add_argument("--limit", type=int, help="runs to execute at most")
-    parser.add_argument("--parent", type=int, help="end when this process is not the parent")
+    parser.add_argument("--parent", type=int, help="end when this process is gone")
     options = parser.parse_args(arguments)
-    if options.parent is not None:
-        leave_with(options.parent)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if options.threads is not None:
         import torch
@@ -173,6 +173,8 @@ def main(arguments: list[str] | None = None) -> int:
         tell=lambda line: print(line, flush=True),
         on_loss=lambda: os._exit(LOST),
     )
+    if options.parent is not None:
+        follow(options.parent, worker.let_go)
     worker.work(options.limit)
     return 0
 

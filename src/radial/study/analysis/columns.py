@@ -135,10 +135,11 @@ def clusters(runs: pd.DataFrame) -> NDArray[np.int64]:
 
 
 def final(runs: pd.DataFrame) -> pd.DataFrame:
-    """The last checkpoint of each run, where a run has several."""
-    if "epoch" not in runs or runs.empty:
+    """The last checkpoint of each run, where a run has several: ``RUN@EPOCH`` beside ``RUN``."""
+    if "epoch" not in runs or "run" not in runs or runs.empty:
         return runs.reset_index(drop=True)
     epoch = numbers(runs, "epoch")
-    last = pd.Series(epoch).groupby(codes(runs, [*SETTINGS, "source"])).transform("max")
+    stem = runs["run"].astype(str).str.partition("@")[0]
+    last = pd.Series(epoch).groupby(stem.to_numpy()).transform("max")
     kept = (epoch == last.to_numpy(np.float64)) | np.isnan(epoch)
     return runs[kept].reset_index(drop=True)

@@ -100,10 +100,12 @@ def paired_heads(runs: pd.DataFrame, a: str = "default", b: str = "rbfn") -> pd.
     pairs = pairs.groupby(level=keys[:3], sort=False, dropna=False).agg(how).reset_index()
     rows = []
     for data, group in by_data(pairs):
+        sizes = numbers(runs[runs["data"] == data], "test_samples")
+        resolution = 1.0 / float(np.nanmin(sizes)) if np.isfinite(sizes).any() else 0.0
         parts = {m: group[group["method"] == m] for m in method_order(group["method"])}
         for method, part in (parts | {POOLED: group}).items():
             difference = (part["b"] - part["a"]).to_numpy(np.float64)
-            low, high = t_interval(difference)
+            low, high = t_interval(difference, resolution)
             rows.append(
                 {"data": data, "method": method, "a": a, "b": b, "pairs": len(part),
                  "difference": float(difference.mean()), "low": low, "high": high,
@@ -113,14 +115,19 @@ def paired_heads(runs: pd.DataFrame, a: str = "default", b: str = "rbfn") -> pd.
     return frame(rows, PAIR_COLUMNS)
 
 
-def t_interval(values: Array, level: float = 0.95) -> tuple[float, float]:
-    """Student's interval of a mean; NaN for fewer than two values."""
+def t_interval(values: Array, resolution: float = 0.0, level: float = 0.95) -> tuple[float, float]:
+    """Student's interval of a mean; NaN for fewer than two values.
+
+    The standard deviation counts as at least ``resolution``: accuracies are multiples of one
+    image, and two equal differences are no proof that there is no noise.
+    """
     from scipy import stats
 
     n = len(values)
     if n < 2:
         return math.nan, math.nan
-    half = stats.t.ppf(0.5 + level / 2, n - 1) * values.std(ddof=1) / math.sqrt(n)
+    deviation = max(float(values.std(ddof=1)), resolution)
+    half = stats.t.ppf(0.5 + level / 2, n - 1) * deviation / math.sqrt(n)
     return float(values.mean() - half), float(values.mean() + half)
 
 

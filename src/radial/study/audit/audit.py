@@ -51,7 +51,8 @@ class Audit:
         flags: a row for each run, in the order of the runs: a column a rule, and why.
         counts: runs that each rule flags, by data, method and head; ``flagged``: by any of DEAD.
         identical: groups of runs with one accuracy.
-        correlations: of each score's quality with accuracy, for all runs and without the flagged.
+        correlations: of each score's quality with accuracy, by data, for all runs and without
+            the flagged.
         sentences: the findings in words, most damning first.
     """
 
@@ -69,6 +70,7 @@ def audit(runs: pd.DataFrame, better: Mapping[str, str] = MappingProxyType({})) 
         better: which way each score (a column with an @) is better: higher, lower, near 1; those
             with "none" are left out, those not named count as higher.
     """
+    runs = runs if "accuracy" in runs else runs.assign(accuracy=math.nan)
     if missing := [name for name in NEEDED if name not in runs]:
         raise ValueError(f"the table of runs has no column {', '.join(missing)}")
     if runs.empty:
@@ -91,7 +93,7 @@ def audit(runs: pd.DataFrame, better: Mapping[str, str] = MappingProxyType({})) 
         "no_signal": (_at_constant(flags) & in_one_place) | flags["verdict"].isin(FALLEN),
         "no_learning": flags["gap_closed"] < CLOSED,
         "identical": flags.index.isin([row for group in groups for row in group.rows]),
-        "unmoved": moved.abs() <= half_an_image,
+        "unmoved": (moved.abs() <= half_an_image) & _same_as_start(runs),
         "not_better": moved <= 0,
     }
     for rule in RULES:
@@ -115,6 +117,17 @@ def audit(runs: pd.DataFrame, better: Mapping[str, str] = MappingProxyType({})) 
 
 def _column(runs: pd.DataFrame, name: str) -> pd.Series:
     return pd.Series(numbers(runs, name), index=runs.index)
+
+
+def _same_as_start(runs: pd.DataFrame) -> pd.Series:
+    """Whether F1, precision and recall are the start's too, where they are known: as many right
+    images may be others.
+    """
+    same = pd.Series(True, index=runs.index)
+    for name in ("f1", "precision", "recall"):
+        change = (_column(runs, name) - _column(runs, f"start_{name}")).abs()
+        same &= ~(change > 1e-6)
+    return same
 
 
 def constant_losses(runs: pd.DataFrame) -> pd.Series:
@@ -181,13 +194,14 @@ def _correlations(
     from scipy.stats import pearsonr, spearmanr
 
     rows = []
-    for name in score_columns(runs):
+    named = [(data, name) for data in dict.fromkeys(runs["data"]) for name in score_columns(runs)]
+    for data, name in named:
         direction = better.get(name, "higher")
         if direction == "none":
             continue
-        quality = oriented(numbers(runs, name), direction)
-        row: dict[str, Any] = {"score": name, "better": direction}
-        for which, chosen in (("all", True), ("left", ~dead)):
+        quality, here = oriented(numbers(runs, name), direction), runs["data"] == data
+        row: dict[str, Any] = {"data": data, "score": name, "better": direction}
+        for which, chosen in (("all", here), ("left", here & ~dead)):
             use = np.isfinite(quality) & np.isfinite(accuracy) & chosen
             x, y = quality[use], accuracy[use].to_numpy()
             sensible = len(x) >= 3 and all(np.ptp(v) > 1e-12 * np.abs(v).max() for v in (x, y))
@@ -196,5 +210,5 @@ def _correlations(
             row[f"spearman_{which}"] = spearmanr(x, y).statistic if sensible else math.nan
         rows.append(row)
     of = ("n", "pearson", "spearman")
-    columns = ["score", "better", *(f"{name}_{which}" for which in ("all", "left") for name in of)]
-    return pd.DataFrame(rows, columns=columns)
+    figures = [f"{name}_{which}" for which in ("all", "left") for name in of]
+    return pd.DataFrame(rows, columns=["data", "score", "better", *figures])

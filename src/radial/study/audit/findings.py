@@ -64,8 +64,8 @@ def sentences(
     size = (changes["spearman_all"] - changes["spearman_left"]).abs()
     order = size.sort_values(ascending=False, kind="stable").index
     moved = [
-        f"{row.score}: Spearman with accuracy {row.spearman_all:+.2f} over {row.n_all} runs, "
-        f"{row.spearman_left:+.2f} over the {row.n_left} that are not flagged"
+        f"{row.data} {row.score}: Spearman with accuracy {row.spearman_all:+.2f} over {row.n_all} "
+        f"runs, {row.spearman_left:+.2f} over the {row.n_left} that are not flagged"
         for row in changes.loc[order].itertuples()
     ]
     return (first, *(text for _, text in found), *moved, *_unchecked(flags))
@@ -162,11 +162,12 @@ def _correlations(correlations: pd.DataFrame) -> Table:
         return "–" if math.isnan(value) else f"{value:+.2f}"
 
     titles = ("Pearson", "Spearman", "runs", "unflagged: Pearson", "Spearman", "runs")
-    table = _table(("score with accuracy",), titles)
+    table, several = _table(("score with accuracy",), titles), correlations["data"].nunique() > 1
     for row in correlations.itertuples():
         everything = number(row.pearson_all), number(row.spearman_all), str(row.n_all)
         left = number(row.pearson_left), number(row.spearman_left), str(row.n_left)
-        table.add_row(str(row.score), *everything, *left)
+        name = f"{row.data} {row.score}" if several else str(row.score)
+        table.add_row(name, *everything, *left)
     return table
 
 

@@ -133,7 +133,8 @@ def read_pair(train_csv: Path, eval_csv: Path, tell: Tell | None = None) -> list
 
 
 def _imported(source: str, eval_source: str, index: int, row: Row, tested: Row) -> Imported:
-    differ = [key for key in SAME if row.get(key, "") != tested.get(key, row.get(key, ""))]
+    both = [key for key in SAME if key in row and key in tested]
+    differ = [key for key in both if row[key] != tested[key]]
     if differ:
         values = ", ".join(f"{key} {row[key]!r} and {tested[key]!r}" for key in differ)
         raise ValueError(f"{eval_source} has another run of that name: {values}")

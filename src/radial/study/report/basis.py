@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from radial.study.analysis.columns import SETTINGS
+from radial.study.analysis.columns import SETTINGS, final
 from radial.study.report.sheets import plain, words
-from radial.study.store import STUDY
+from radial.study.report.summary import listed, several
+from radial.study.status import Watcher, count
+from radial.study.store import STUDY, Store, read_json
 
 NOT_VERSIONS = ("seed", "threads", "gpus", "git_of_working_directory", "command")
 ANALYSED_WITH = ("radial-ssl", "pandas", "numpy", "scipy", "shap", "xgboost-cpu", "xgboost")
@@ -25,6 +25,7 @@ class Basis:
     name: str
     study: str  # study.yaml, empty where there is none
     facts: dict[str, Lines]
+    unfinished: str = ""  # a sentence, where not all that was planned is there
 
 
 def read_basis(directory: Path, runs: pd.DataFrame) -> Basis:
@@ -37,7 +38,24 @@ def read_basis(directory: Path, runs: pd.DataFrame) -> Basis:
         "Trained and scored with": _versions(directory, runs),
         "Analysed with": _installed(),
     }
-    return Basis(name=_name(directory, study), study=study, facts=facts)
+    unfinished = _unfinished(directory, runs) if study else ""
+    return Basis(name=_name(directory, study), study=study, facts=facts, unfinished=unfinished)
+
+
+def _unfinished(directory: Path, runs: pd.DataFrame) -> str:
+    """What is not done of the plan, and what is done but not of the plan."""
+    states = Watcher(Store(directory)).look()
+    numbers = count(states)
+    said = []
+    if numbers["done"] < len(states):
+        rest = [
+            f"{numbers[name]} {name}" for name in ("failed", "running", "left") if numbers[name]
+        ]
+        said.append(f"{numbers['done']} of {len(states)} planned runs are complete, {listed(rest)}")
+    own = final(runs[runs["source"] == ""])["run"]
+    if strange := len(set(own) - {state.run.id for state in states}):
+        said.append(f"{several(strange, 'run')} of an earlier plan are among them")
+    return "; ".join(said)
 
 
 def _name(directory: Path, study: str) -> str:
@@ -52,7 +70,10 @@ def _name(directory: Path, study: str) -> str:
 
 
 def _runs(runs: pd.DataFrame) -> Iterable[tuple[str, str]]:
-    yield "runs", f"{len(runs):,}"
+    last = final(runs)
+    yield "runs", f"{len(last):,}"
+    if len(last) < len(runs):
+        yield "checkpoints on the way", f"{len(runs) - len(last):,}"
     for name in ("verdict", "status", "protocol"):
         if name in runs and runs[name].notna().any():
             counts = runs[name].dropna().value_counts()
@@ -95,9 +116,9 @@ def _versions(directory: Path, runs: pd.DataFrame) -> Lines:
     for run in runs["run"]:
         place = directory / "runs" / str(run)
         found = {
-            k: v for k, v in _json(place / "environment.json").items() if k not in NOT_VERSIONS
+            k: v for k, v in read_json(place / "environment.json").items() if k not in NOT_VERSIONS
         }
-        card = _json(place / "scores.json").get("versions")
+        card = read_json(place / "scores.json").get("versions")
         if not found and isinstance(card, dict):
             found = card
         for key, value in found.items():
@@ -119,11 +140,3 @@ def _installed() -> Lines:
         except PackageNotFoundError:
             continue
     return lines
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}

@@ -19,7 +19,7 @@ MOST_ROWS = 60  # of a table; the CSV has all
 def markdown_of(report: Report) -> str:
     material = report.material
     lines = [f"# {escape(report.basis.name)}", ""]
-    said = summary(material.runs, material.analysis, material.audit)
+    said = summary(material.runs, material.analysis, material.audit, report.basis.unfinished)
     lines += [f"- {escape(sentence)}" for sentence in said]
     lines += ["", "Intervals are of 95 %. “Not decided”: the interval contains 0.", ""]
     for section in sections(material):

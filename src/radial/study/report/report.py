@@ -18,6 +18,7 @@ import pandas as pd
 from radial.files import atomic, write_atomically
 from radial.scoring.plots import check_plotly
 from radial.study.analysis.analysis import analyse
+from radial.study.analysis.columns import final
 from radial.study.analysis.peaks import peak_table
 from radial.study.audit.audit import audit
 from radial.study.report.basis import Basis, read_basis
@@ -72,7 +73,9 @@ def read_report(directory: Path | str, *, tell: Tell | None = None) -> Report:
     analysis = replace(analysis, peaks=peak_table(runs, SHOWN_DIGITS))
     return Report(
         basis=read_basis(directory, runs),
-        material=Material(runs=runs, better=better, analysis=analysis, audit=audit(runs, better)),
+        material=Material(
+            runs=runs, better=better, analysis=analysis, audit=audit(final(runs), better)
+        ),
     )
 
 
@@ -157,7 +160,9 @@ def page(report: Report) -> str:
     inside = {"figures": drawn, "tables": texts, "hover": material.hover}
     return templates.get_template("report.html").render(
         name=report.basis.name,
-        sentences=summary(material.runs, material.analysis, material.audit),
+        sentences=summary(
+            material.runs, material.analysis, material.audit, report.basis.unfinished
+        ),
         cards=cards(material.runs, material.analysis, material.audit),
         sections=parts,
         datasets=material.datasets,

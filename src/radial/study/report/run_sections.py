@@ -45,7 +45,7 @@ def audit(material: Material) -> Section:
     columns: list[Column | str] = ["method", Column(text="head", numeric=False), "runs",
                                    *(words(rule) for rule in rules), "flagged"]  # fmt: skip
     counts = grouped("audit_counts", columns, rows, note=" ".join(_rule_words(rules)))
-    scores = set(found.correlations["score"])
+    scores = set(found.correlations["data"] + " " + found.correlations["score"])
     said = [s for s in found.sentences if s.partition(":")[0] not in scores]
     sheets = [counts, *_audit_correlations(found), *_flagged(material)]
     return Section(
@@ -115,20 +115,22 @@ def _audit_correlations(found: Audit) -> Iterator[Sheet]:
         return
     change = (table["spearman_all"] - table["spearman_left"]).abs()
     table = table.loc[change.sort_values(ascending=False, kind="stable").index]
+    several = table["data"].nunique() > 1
     rows = [
-        [score(row["score"]), rho(row["spearman_all"], shaded=True),
+        [*([text(row["data"])] if several else []), score(row["score"]),
+         rho(row["spearman_all"], shaded=True),
          rho(row["spearman_left"], shaded=True), rho(row["pearson_all"], shaded=True),
          rho(row["pearson_left"], shaded=True), count(row["n_all"]), count(row["n_left"])]
         for row in table.to_dict("records")
     ]  # fmt: skip
-    columns: list[Column | str] = ["score"]
+    columns: list[Column | str] = [*(["data"] if several else []), "score"]
     columns += [Column(text=name) for _ in range(3) for name in ("all", "without")]
-    over = (("", 1), ("Spearman", 2), ("Pearson", 2), ("runs", 2))
+    over = (("", 1 + several), ("Spearman", 2), ("Pearson", 2), ("runs", 2))
     turned = int(((table["spearman_all"] * table["spearman_left"]) < 0).sum())
     yield flat("audit_correlations", columns, rows, over=over,
                fold=f"Correlations of {len(table)} scores with and without the flagged runs; "
                f"{turned} change their sign",
-               note="Pooled over all runs, scores turned by their direction; the largest change "
+               note="Pooled over all methods, scores turned by their direction; the largest change "
                "first.")  # fmt: skip
 
 

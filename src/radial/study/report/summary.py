@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from radial.study.analysis.analysis import Analysis
-from radial.study.analysis.columns import method_order
+from radial.study.analysis.columns import final, method_order
 from radial.study.analysis.peaks import POOLED
 from radial.study.audit.audit import Audit
 from radial.study.report.sheets import BASELINES, between, fixed, interval, known
@@ -111,15 +111,18 @@ def _against(comparisons: pd.DataFrame, data: str, score: str) -> str:
     return "; " + "; ".join(found) if found else ""
 
 
-def summary(runs: pd.DataFrame, analysis: Analysis, audit: Audit) -> list[str]:
-    """What can be said in a few sentences."""
+def summary(
+    runs: pd.DataFrame, analysis: Analysis, audit: Audit, unfinished: str = ""
+) -> list[str]:
+    """What can be said in a few sentences; ``unfinished`` is what is not done of the plan."""
     single = runs["data"].nunique() == 1
 
     def on(data: str) -> str:
         return "" if single else f"On {data}, "
 
     return [
-        runs_sentence(runs),
+        runs_sentence(final(runs)),
+        *([f"{unfinished}."] if unfinished else []),
         *head_sentences(analysis.heads, on),
         *score_sentences(analysis, on),
         f"{audit.sentences[0][0].upper()}{audit.sentences[0][1:]}.",
@@ -128,6 +131,7 @@ def summary(runs: pd.DataFrame, analysis: Analysis, audit: Audit) -> list[str]:
 
 def cards(runs: pd.DataFrame, analysis: Analysis, audit: Audit) -> list[Card]:
     """The figures at the top: runs, what did not learn, heads, scores."""
+    runs = final(runs)
     methods, heads = runs["method"].nunique(), runs["head"].nunique()
     flagged = int(audit.counts["flagged"].sum())
     found = [

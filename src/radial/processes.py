@@ -1,0 +1,49 @@
+"""Which process is which, and processes that end with the one they work for."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+FOLLOW = "RADIAL_FOLLOW"  # environment variable: the pid that a process ends with
+
+
+def born(pid: int) -> str | None:
+    """When a process started, in the kernel's ticks: a pid alone may be used again.
+
+    None where the process is gone, or is a zombie, or where there is no /proc.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        fields = stat.rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else fields[19]
+    except (OSError, IndexError):
+        return None
+
+
+def follow(pid: int, first: Callable[[], None] | None = None) -> None:
+    """End this process when process ``pid`` is gone, after calling ``first``."""
+    known = born(pid)
+    parent = os.getppid() == pid
+
+    def gone() -> bool:
+        return os.getppid() != pid if known is None and parent else born(pid) != known
+
+    def watch() -> None:
+        while not gone():
+            time.sleep(0.5)
+        if first is not None:
+            first()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def follow_environment() -> None:
+    """As the process that started this one asked for, if it did."""
+    pid = os.environ.get(FOLLOW, "")
+    if pid.isdecimal():
+        follow(int(pid))
