@@ -18,8 +18,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## a small study on digits (2 min): a table and a report
 	$(BIN)/python -m radial.demo --out demo
 
+# One thread a process, one process a core: threads of torch that wait for each other's core crawl.
 test: $(STAMP) check  ## the whole fast suite
-	$(BIN)/python -m pytest -m 'not slow'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow' -n auto --dist worksteal
 
 test-slow: $(STAMP)  ## what takes minutes
 	$(BIN)/python -m pytest -m slow
