@@ -4,8 +4,9 @@
     python benchmarks/open_images.py --rows 1000000     # a quick look
 
 The files have the form of the v7 release: ids of 16 hexadecimal digits, 20,000 classes of very
-different size, three labels in four of an image verified by humans as present or absent, and image
-lists with addresses, titles and rotation. Each side runs in a process of its own, which says how
+different size, four labels an image on average, each verified by humans (of a part of the images by
+crowdsourcing) as present (two in five) or absent, and image lists with addresses, titles and
+rotation. Each side runs in a process of its own, which says how
 long sampling took and how much memory was resident at most, and both must draw the same images.
 """
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from radial.data.open_images.classes import PRESETS
+from radial.data.open_images.rows import SUFFIXES
 from radial.terminal import Bars, Parser, dispatch, positive
+
+if TYPE_CHECKING:
+    from radial.data.open_images.fetch import FetchResult
 
 USAGE = """radial data: balanced Open Images subsets, and looks at image folders
 
@@ -19,8 +26,6 @@ usage: radial data VERB [options]
 
 `radial data VERB --help` lists the options of a verb.
 """
-PRESETS = ("oiv7-10", "oiv7-30", "oiv7-50", "oiv7-70", "oiv7-100")
-SUFFIXES = (".csv", ".parquet")
 
 
 def main(arguments: list[str]) -> int:
@@ -57,12 +62,13 @@ def sample(arguments: list[str]) -> int:
     options = vars(parser.parse_args(arguments))
     places = {name: options.pop(name) for name in ("out", "preset", "metadata", "base")}
     given = {k: v for k, v in options.items() if v is not None and v is not False}
-    _needs("duckdb", "pyarrow")
+    path = _manifest_file(places["out"])
+    _needs("duckdb", *(("pyarrow",) if path.suffix == ".parquet" else ()))
+    from radial.data.open_images.manifest import write_manifest
     from radial.data.open_images.metadata import find_metadata
-    from radial.data.open_images.sampling import Sampling, preset
+    from radial.data.open_images.sampling import Sampling, check_classes, preset, sample
 
     settings = preset(places["preset"], **given) if places["preset"] else Sampling(**given)
-    path = _manifest_file(places["out"])
     if path.exists():
         raise ValueError(f"{path} is there already: remove it, or choose another --out")
     with Bars() as bar:
@@ -72,12 +78,10 @@ def sample(arguments: list[str]) -> int:
             subsets=settings.subsets,
             boxable_only=settings.boxable_only,
             **({"base": places["base"]} if places["base"] else {}),
-            progress=bar,
+            progress=partial(bar, unit="B"),
+            check=lambda displays: check_classes(displays, settings),
         )
-    from radial.data.open_images.manifest import write_manifest
-    from radial.data.open_images.sampling import sample
-
-    manifest = sample(files, settings)
+    manifest = sample(files, settings, tell=_tell)
     write_manifest(path, manifest)
     names = manifest.counts()
     print(f"{len(names)} classes of {manifest.per_class} images: {', '.join(names)}")
@@ -111,15 +115,15 @@ def fetch(arguments: list[str]) -> int:
             FetchSettings(**given),
             tell=_tell,
             progress=lambda now: bar(
-                "images", now.done, now.total, note=f"{now.rate / 1e6:.1f} MB/s"
+                "images", now.done, now.total, note=f"{now.rate / 1e6:.1f} MB/s", left=now.left
             ),
         )
     if not result.complete:
-        _tell(f"{result.errors} images could not be fetched, such as {result.example}")
-        print(f"{result.images:,} of {result.wanted:,} images; the same command goes on")
+        failed = f"{_images(result.errors)} could not be fetched, such as {result.example}"
+        _tell(str(result.example) if result.ended else failed)
+        print(f"{result.images:,} of {_images(result.wanted)}; the same command goes on")
         return 1
-    gone = f"; {result.gone} were gone" if result.gone else ""
-    print(f"{result.images:,} images, {result.per_class} of each class{gone}: {out}")
+    print(f"{_images(result.images)}, {result.per_class:,} of each class{_lost(result)}: {out}")
     return 0
 
 
@@ -170,6 +174,20 @@ def contact_sheet(arguments: list[str]) -> int:
     )
     print(f"contact sheet: {path}")
     return 0
+
+
+def _images(count: int) -> str:
+    return f"{count:,} image{'s' * (count != 1)}"
+
+
+def _lost(result: FetchResult) -> str:
+    """What the subset lacks of what was planned, and why."""
+    gone = f"{result.gone:,} {'was' if result.gone == 1 else 'were'} gone" if result.gone else ""
+    if result.per_class < result.planned:
+        why = [f"class {result.limited_by!r} ran out"] if result.limited_by else []
+        why += [gone] if gone else []
+        return f" ({result.planned:,} planned: {'; '.join(why)})"
+    return f"; {gone}, replaced by others" if gone else ""
 
 
 def _manifest_file(place: Path) -> Path:

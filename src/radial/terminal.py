@@ -1,8 +1,10 @@
-"""What commands share: verbs, one line for a mistake, bars that show only on a terminal."""
+"""What commands share: verbs, one line for a mistake, and how far a long task is."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -38,23 +40,77 @@ def positive(text: str) -> int:
 
 
 class Bars:
-    """A bar for each ``what`` on a terminal, nothing elsewhere; call it with what, done, total."""
+    """A bar for each ``what`` on a terminal; elsewhere a line every half a minute.
+
+    Call it with what, done, total. Both show counts (of bytes if ``unit`` is "B"), the ``note``
+    and the time ``left``; where the caller knows neither, they are reckoned since the start.
+    """
+
+    every = 30.0  # seconds from line to line
 
     def __enter__(self) -> Bars:
         from rich.console import Console
-        from rich.progress import Progress
+        from rich.progress import BarColumn, Progress, TextColumn
 
         console = Console(stderr=True)
-        self.shown = Progress(console=console, transient=True, disable=not console.is_terminal)
+        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}")
+        self.shown = Progress(
+            *columns, console=console, transient=True, disable=not console.is_terminal
+        )
         self.tasks: dict[str, Any] = {}
+        self.starts: dict[str, tuple[float, int]] = {}
+        self.told = time.monotonic()
         self.shown.start()
         return self
 
-    def __call__(self, what: str, done: int, total: int | None, note: str = "") -> None:
-        if what not in self.tasks:
-            self.tasks[what] = self.shown.add_task(what, total=total)
-        text = f"{what} {note}".rstrip()
-        self.shown.update(self.tasks[what], description=text, completed=done, total=total)
+    def __call__(
+        self,
+        what: str,
+        done: int,
+        total: int | None,
+        note: str = "",
+        *,
+        left: float | None = None,
+        unit: str = "",
+    ) -> None:
+        now = time.monotonic()
+        start, first = self.starts.setdefault(what, (now, done))
+        rate = (done - first) / max(now - start, 1e-9)
+        if unit == "B" and not note and rate:
+            note = f"{rate / 1e6:.1f} MB/s"
+        if left is None and rate > 0 and total is not None and now > start + 1:
+            left = (total - done) / rate
+        wait = f"{_duration(left)} left" if left else ""
+        text = ", ".join(part for part in (_count(done, total, unit), note, wait) if part)
+        if not self.shown.disable:
+            if what not in self.tasks:
+                self.tasks[what] = self.shown.add_task(what, total=total, text=text)
+            self.shown.update(self.tasks[what], completed=done, total=total, text=text)
+        elif now >= self.told + self.every:
+            self.told = now
+            print(f"radial: {what}: {text}", file=sys.stderr, flush=True)
 
     def __exit__(self, *error: object) -> None:
         self.shown.stop()
+
+
+def _count(done: int, total: int | None, unit: str) -> str:
+    """
+    >>> _count(1200, 40730, ""), _count(1200000, 2700000000, "B")
+    ('1,200 of 40,730', '1.2 of 2,700.0 MB')
+    """
+    numbers = [done] if total is None else [done, total]
+    if unit == "B":
+        return " of ".join(f"{number / 1e6:,.1f}" for number in numbers) + " MB"
+    return " of ".join(f"{number:,}" for number in numbers)
+
+
+def _duration(seconds: float) -> str:
+    """
+    >>> _duration(42), _duration(600), _duration(9000)
+    ('42 s', '10 min', '2 h 30 min')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

@@ -43,6 +43,7 @@ def write_metadata(
     missing: float = 0.02,
     order: int | None = None,
     compress: bool = False,
+    skew: float = 1.0,
 ) -> Path:
     """Files of a release in ``folder``, and both image lists of train.
 
@@ -50,11 +51,12 @@ def write_metadata(
     negatives, labels verified twice, rows of machines in the v7 form, images that no list has
     (a share ``missing``), images without labels, rotations as the lists write them, and titles
     with commas, quotes and line breaks. ``order`` permutes the rows, and changes nothing else.
+    The classes are equally large where ``skew`` is 0, very different where it is 1.
     """
     draw = random.Random(seed)
     names = [*NAMES, *(AWKWARD if release == "v7" else ())]
     names = (names + [f"Thing {number}" for number in range(classes)])[:classes]
-    weights = [1 / (number + 1) for number in range(classes)]
+    weights = [1 / (number + 1) ** skew for number in range(classes)]
     labels: dict[str, list[str]] = {subset: [] for subset in SHARES}
     lists: dict[str, list[str]] = {subset: [] for subset in SHARES}
     boxable: list[str] = []

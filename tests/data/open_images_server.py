@@ -45,7 +45,9 @@ class Bucket(socketserver.ThreadingTCPServer):
         self.ranges: list[tuple[str, str]] = []  # path and Range of requests that had one
         self.connections = self.most = self.opened = 0
         self.recovered = False
+        self.broken_after: int | None = None  # so many requests, then a page for everyone
         self.delay = 0.0  # of every answer
+        self.wrong_tags = False
         self.tags = True  # send ETag, else Last-Modified only
         self.guard = threading.Lock()
 
@@ -57,6 +59,8 @@ class Bucket(socketserver.ThreadingTCPServer):
         with self.guard:
             self.requests[path] += 1
             first = self.requests[path] == 1
+            if self.broken_after is not None and self.requests.total() > self.broken_after:
+                return "html"
         rule = "" if self.recovered else self.rules.get(path, "")
         name, _, _ = rule.partition(" once")
         return name if first or rule == name else ""
@@ -129,6 +133,8 @@ class _Handler(socketserver.BaseRequestHandler):
         if rule == "cut":  # promises more than it sends
             self._part("200 OK", body, {}, "half")
             return False
+        if rule == "moved nowhere":
+            return self._send("302 Found", b"", {"Location": "http://[::1/"})
         if rule == "moved":
             return self._send("302 Found", b"", {"Location": path.partition("?")[0] + "?moved"})
         wrong = {"html": PAGE, "empty": b"", "cut jpeg": body[: len(body) // 2], "no jpeg": b"GIF8"}
@@ -143,9 +149,11 @@ class _Handler(socketserver.BaseRequestHandler):
         return self._whole(path, body, headers, rule)
 
     def _whole(self, path: str, body: bytes, headers: dict[str, str], rule: str) -> bool:
-        digest = hashlib.md5(body, usedforsecurity=False).hexdigest()
+        digest = hashlib.md5(body[self.server.wrong_tags :], usedforsecurity=False).hexdigest()
         date = formatdate(int(digest[:6], 16), usegmt=True)
         version = f'"{digest}"' if self.server.tags else date
+        if rule == "damaged":  # of the right length
+            body = body[:-20] + bytes(18) + body[-2:]
         names = {"ETag" if self.server.tags else "Last-Modified": version}
         wanted = headers.get("range")
         if wanted:
@@ -213,6 +221,17 @@ def expected(manifest: Manifest, rules: dict[str, str]) -> dict[str, list[Row]]:
     return {name: rows[:count] for name, rows in there.items()}
 
 
+def ran_out(manifest: Manifest, rules: dict[str, str]) -> str | None:
+    """The first class by name of which no image is left, where one had too few."""
+    wanted = expected(manifest, rules)
+    count = len(next(iter(wanted.values())))
+    for name, rows in manifest.by_class().items():
+        there = [row for row in rows if rules.get(address(row), "") not in LOSSES]
+        if len(there) == count < manifest.per_class:
+            return name
+    return None
+
+
 def tree(folder: Path) -> dict[str, str]:
     """Every file below a folder and its hash."""
     return {
@@ -251,11 +270,13 @@ def check(out: Path, manifest: Manifest, files: dict[str, bytes], rules: dict[st
                 image.load()
     chosen = {row.id for rows in wanted.values() for row in rows}
     assert {row.id for row in final.rows if row.role == "chosen"} == chosen
+    limit = ran_out(manifest, rules)
+    assert final.settings["fetch"]["limited_by"] == limit
     for before, after in zip(manifest.rows, final.rows, strict=True):
         assert after == before._replace(role=after.role)
         lost = rules.get(address(after)) in LOSSES
         last = max(row.rank for row in wanted[after.class_name])
-        if after.rank <= last:
+        if after.rank <= last or after.class_name == limit:
             assert after.role == ("gone" if lost else "chosen")
         else:
             assert after.role == ("cut" if before.role == "chosen" else "reserve")

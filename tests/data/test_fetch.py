@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from open_images_files import read_rows, write_metadata
 from open_images_server import (
     LOSSES,
     Bucket,
@@ -23,6 +24,7 @@ from open_images_server import (
     expected,
     folders,
     jpeg,
+    ran_out,
     rows_of,
     serving,
     settings,
@@ -33,10 +35,10 @@ from PIL import Image
 
 from radial.data.open_images.fetch import FetchResult, Progress, fetch
 from radial.data.open_images.manifest import Manifest, read_manifest, write_manifest
+from radial.data.open_images.metadata import find_metadata, official_files
+from radial.data.open_images.sampling import Sampling, sample
 
-NAMES = ("Building", "Clothing", "Flower", "Food", "Human face", "Plant", "Toy", "Tree", "Vehicle")
-SIZES = {name: 200 + 14 * number for number, name in enumerate(NAMES)}  # 2,304 images
-CHOSEN = 200
+CLASSES = 9
 PASSING = (
     "500 once", "429 once", "cut once", "hang up once", "html once", "cut jpeg once",
     "empty once", "slow", "chunked", "moved once",
@@ -49,17 +51,34 @@ def _direct(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def full() -> tuple[dict[str, bytes], Manifest, dict[str, str]]:
-    """The bucket, its manifest, and what goes wrong: a third of the images are affected."""
-    files, manifest = bucket_and_manifest(SIZES, CHOSEN)
-    draw, rules = random.Random(0), {}
-    for row in manifest.rows:
+def full(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], dict[str, str]]:
+    """The bucket, label files and all images in them, and what goes wrong with one in seven."""
+    folder = tmp_path_factory.mktemp("official")
+    write_metadata(folder, images=4800, classes=CLASSES, skew=0.15)
+    files, draw, rules = {}, random.Random(0), {}
+    pictures = [jpeg(number) for number in range(997)]
+    for what, name in official_files().items():
+        files[f"/{name}"] = (folder / Path(name).name).read_bytes()
+        kind, _, subset = what.partition("/")
+        for row in read_rows(folder, name)[1:] if kind == "labels" else ():
+            files.setdefault(f"/{subset}/{row[0]}.jpg", pictures[int(row[0], 16) % 997])
+    for path in files:
         kind = draw.random()
-        if kind < 0.03:
-            rules[address(row)] = draw.choice(LOSSES)
+        if path.endswith(".csv"):
+            rules[path] = ("500 once", "cut once", "half once", "hang up once")[len(rules) % 4]
+        elif kind < 0.03:
+            rules[path] = draw.choice(LOSSES)
         elif kind < 0.15:
-            rules[address(row)] = draw.choice(PASSING)
-    return files, manifest, rules
+            rules[path] = draw.choice(PASSING)
+    return files, rules
+
+
+def drawn(server: Bucket, path: Path) -> Manifest:
+    """What `radial data open-images sample` does, with the label files of the server."""
+    metadata = find_metadata(base=server.base, cache=path.parent)
+    manifest = sample(metadata, Sampling(classes=CLASSES, threads=1))
+    write_manifest(path, manifest)
+    return manifest
 
 
 class Killed:
@@ -82,28 +101,38 @@ def killed() -> Killed:
 
 
 def test_the_same_bytes_whatever_happens(
-    full: tuple[dict[str, bytes], Manifest, dict[str, str]],
+    full: tuple[dict[str, bytes], dict[str, str]],
     tmp_path: Path,
     killed: Killed,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With 32 connections; with 1, in another directory; and killed again and again."""
-    files, manifest, rules = full
-    source = tmp_path / "sample.csv"
-    write_manifest(source, manifest)
+    """From label files to images, all from a server that misbehaves.
+
+    With 32 connections; with 1, in another directory; and killed again and again.
+    """
+    files, rules = full
+    source = tmp_path / "first" / "sample.csv"
     seen: list[Progress] = []
     with serving(files, rules) as server:
+        manifest = drawn(server, source)
+        tables = [path for path in files if path.endswith(".csv")]
+        assert len(tables) == 7
+        assert all(server.requests[path] == 2 for path in tables)
+        assert server.ranges  # one that was cut went on where it was
+        server.most = 0
         result = fetch(source, tmp_path / "a", settings(server), progress=seen.append)
         assert 8 < server.most <= 32
     check(tmp_path / "a", manifest, files, rules)
     wanted = expected(manifest, rules)
-    per_class = len(wanted["Food"])
+    per_class, planned = len(wanted["Car"]), manifest.per_class
+    assert CLASSES * planned >= 2000
+    assert {row.rotation for row in manifest.rows} == {0, 90, 180, 270}
     gone = sum(row.role == "gone" for row in read_manifest(tmp_path / "a" / "manifest.csv").rows)
     assert result == FetchResult(
         complete=True, images=9 * per_class, wanted=9 * per_class, per_class=per_class,
-        planned=CHOSEN, gone=gone,
+        planned=planned, gone=gone, limited_by=ran_out(manifest, rules),
     )  # fmt: skip
-    assert per_class < CHOSEN  # a class ran out
+    assert per_class < planned  # a class ran out
     assert gone > 30
     assert seen[-1] == Progress(9 * per_class, 9 * per_class, seen[-1].rate, 0.0)
     totals = [now.total for now in seen]
@@ -112,6 +141,9 @@ def test_the_same_bytes_whatever_happens(
 
     with serving(files, rules) as server, monkeypatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)  # half of the time, one after the other
+        again = drawn(server, tmp_path / "second" / "sample.csv")
+        assert again.sha256 == manifest.sha256
+        server.most = 0
         one = settings(server, connections=1)
         assert fetch(source, tmp_path / "elsewhere" / "b", one) == result
         assert server.most == 1
@@ -129,7 +161,7 @@ def test_the_same_bytes_whatever_happens(
             kills += process.exitcode == -9
         assert fetch(source, tmp_path / "c", settings(server)) == result
         calm = sum(count for path, count in server.requests.items() if path not in rules)
-        assert calm <= 9 * CHOSEN + kills * 100  # what has arrived is not fetched again
+        assert calm <= 9 * planned + kills * 100  # what has arrived is not fetched again
     assert kills >= 3
     assert tree(tmp_path / "c") == tree(tmp_path / "a")
 

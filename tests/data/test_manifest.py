@@ -22,6 +22,7 @@ from radial.data.open_images.manifest import (
     sidecar,
     write_manifest,
 )
+from radial.data.open_images.rows import folded
 
 FORMS = ("csv", "parquet")
 
@@ -90,7 +91,7 @@ _NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=
 
 
 @given(
-    names=st.lists(_NAMES, min_size=1, max_size=4, unique_by=str.casefold),
+    names=st.lists(_NAMES, min_size=1, max_size=4, unique_by=folded),
     texts=st.lists(_TEXT, min_size=3, max_size=3),
     rotation=_ROTATIONS,
     form=st.sampled_from(FORMS),
@@ -132,7 +133,11 @@ def test_by_class_and_counts() -> None:
     assert manifest.rows[0].path == f"Class 0/{manifest.rows[0].id}.jpg"
 
 
-UNSAFE = ("", "..", ".", "../up", "a/b", "a\\b", ".hidden", "a\nb", "a\0b", " a", "a ", "x" * 300)
+UNSAFE = (
+    "", "..", ".", "../up", "a/b", "a\\b", ".hidden", "a\nb", "a\0b", " a", "a ", "x" * 300,
+    *(f"a{letter}b" for letter in '<>:"|?*'), "a.", "CON", "nul", "Aux.x", "com1", "LPT9",
+    "é" * 101,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", UNSAFE)
@@ -179,6 +184,12 @@ def test_names_that_differ_in_case_only_are_refused() -> None:
         for number, name in enumerate(("Cat", "cat"))
     )
     with pytest.raises(DataError, match="one folder where case is ignored"):
+        Manifest(rows=rows)
+    rows = tuple(
+        Row(f"{number:016x}", "test", f"/m/{number}", name, 0, "chosen", 0)
+        for number, name in enumerate(("CAFE\u0301", "Caf\u00e9"))
+    )
+    with pytest.raises(DataError, match="accents are written otherwise"):
         Manifest(rows=rows)
 
 

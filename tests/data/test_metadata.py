@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -148,6 +148,34 @@ def test_a_table_may_be_exported_otherwise(tmp_path: Path) -> None:
         check_table(path.rename(tmp_path / "labels.csv.gz"), IMAGE_COLUMNS)
     with pytest.raises(DataError, match="No such file"):
         check_table(tmp_path / "none.csv", IMAGE_COLUMNS)
+
+
+def test_the_last_record_may_have_several_lines_and_no_end(tmp_path: Path) -> None:
+    path, head = tmp_path / "images.csv", b",".join(name.encode() for name in IMAGE_COLUMNS)
+    rows = [b'0,u,l,"a\nb ""c"", d\n",0.0', b'1,u,l,"two\r\n\r\nlines",90.0']
+    path.write_bytes(b"\n".join([head, *rows]))
+    assert len(check_table(path, IMAGE_COLUMNS)) == 5
+    for cut in range(1, len(rows[1]) - 1):
+        part = rows[1][:-cut]
+        if part.endswith((b"\n", b"\r")) or part.count(b",") > 3:
+            continue  # cannot be told from an end, or from a shorter last field
+        path.write_bytes(b"\n".join([head, rows[0], part]))
+        with pytest.raises(DataError, match="is cut short"):
+            check_table(path, IMAGE_COLUMNS)
+
+
+def test_classes_are_looked_at_before_the_large_files_come(
+    server: tuple[str, Path, list[str]],
+) -> None:
+    base, _, asked = server
+
+    def refuse(displays: Mapping[str, str]) -> None:
+        raise DataError(f"none of {len(displays)} will do")
+
+    for _ in range(2):  # downloaded now, and there already
+        with pytest.raises(DataError, match="none of 12 will do"):
+            find_metadata(subsets=["test"], base=base, check=refuse)
+    assert asked == [f"/{official_files()['classes']}"]
 
 
 def test_classes_with_and_without_header(tmp_path: Path) -> None:

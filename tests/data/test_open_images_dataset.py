@@ -19,8 +19,9 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from radial.data import DataError, OpenImagesV7, load_data
-from radial.data.open_images import dataset as module
 from radial.data.open_images.dataset import hash_order, open_subset, split_published
+from radial.data.open_images.journal import FOLDER
+from radial.data.open_images.manifest import Manifest, Row, write_manifest
 
 PARTS = ("train", "val", "test")
 
@@ -58,7 +59,9 @@ def test_sizes_of_the_published_subset(hundred: Path) -> None:
     split = split_published(collection)
     sizes = [len(getattr(split, part)) for part in PARTS]
     assert sizes == [24_149, 3_451, 6_900]
-    assert split.description == "stratified 70/10/20 as published, seed 42"
+    assert split.description == (
+        "stratified 70/10/20 as published, seed 42; a plain folder, without a manifest"
+    )
     whole = torch.cat([getattr(split, part) for part in PARTS])
     assert torch.equal(whole.sort().values, torch.arange(34_500))
     for part, share in zip(PARTS, (0.7, 0.1, 0.2)):
@@ -259,7 +262,7 @@ def test_load_data(subset: Path) -> None:
     assert data.name == "open-images:images"
     assert data.image_size == 224
     assert data.classes == ("Food", "Toy", "Tree")
-    assert data.split == "stratified 70/10/20 as published, seed 42"
+    assert data.split.startswith("stratified 70/10/20 as published, seed 42; a plain folder")
     data.require_labels()
     lazy = load_data(f"open-images:{subset}", seed=3, memory_limit=0)
     for part in PARTS:
@@ -272,7 +275,7 @@ def test_load_data(subset: Path) -> None:
 
 def test_files_beside_class_folders_are_left_out(subset: Path) -> None:
     before = names(OpenImagesV7(subset, "all"))
-    (subset / "manifest.csv").write_text("id\n")
+    (subset / "notes.csv").write_text("id\n")
     (subset / "sheet.png").write_bytes(b"")
     (subset / ".cache").mkdir()
     (subset / "Toy" / ".05.jpg").write_bytes(b"")
@@ -282,7 +285,7 @@ def test_files_beside_class_folders_are_left_out(subset: Path) -> None:
 
 
 def test_an_unfinished_fetch_is_refused(subset: Path) -> None:
-    (subset / module.UNFINISHED).mkdir()
+    (subset / FOLDER).mkdir()
     for load in (OpenImagesV7, lambda path: load_data(f"open-images:{path}")):
         with pytest.raises(
             DataError, match=r"is not complete: .*fetch MANIFEST --out .*images` ag"
@@ -290,9 +293,37 @@ def test_an_unfinished_fetch_is_refused(subset: Path) -> None:
             load(subset)
 
 
-def test_the_mark_of_an_unfinished_fetch_is_the_one_fetch_leaves() -> None:
-    journal = pytest.importorskip("radial.data.open_images.journal")
-    assert journal.FOLDER == module.UNFINISHED
+def test_images_must_be_those_of_the_manifest(tmp_path: Path) -> None:
+    rows = tuple(
+        Row(f"{kind:08x}{rank:08x}", "train", f"/m/{kind}", name, rank,
+            "chosen" if rank < 10 else "reserve", 0)
+        for kind, name in enumerate(("Food", "Toy")) for rank in range(12)
+    )  # fmt: skip
+    write_manifest(tmp_path / "manifest.csv", Manifest(rows=rows))
+    for row in rows:
+        if row.role == "chosen":
+            (tmp_path / row.class_name).mkdir(exist_ok=True)
+            Image.new("RGB", (8, 8)).save(tmp_path / row.path)
+    assert len(OpenImagesV7(tmp_path, "all")) == 20
+    split = split_published(open_subset(tmp_path))
+    assert split.description == "stratified 70/10/20 as published, seed 42"
+    (tmp_path / "Toy" / "notes.txt").write_text("")
+    (tmp_path / "Other").mkdir()
+    os.link(tmp_path / rows[0].path, tmp_path / "Other" / "x.jpg")
+    with pytest.raises(DataError, match=r"has 1 image that its .*such as Other/x\.jpg"):
+        OpenImagesV7(tmp_path)
+    (tmp_path / "Other" / "x.jpg").rename(tmp_path / "Food" / "x.jpg")
+    (tmp_path / "Other").rmdir()
+    with pytest.raises(DataError, match=r"such as Food/x\.jpg: move them away"):
+        OpenImagesV7(tmp_path)
+    (tmp_path / "Food" / "x.jpg").unlink()
+    for row in rows[3:5]:
+        (tmp_path / row.path).unlink()
+    with pytest.raises(DataError, match=r"lacks 2 of the 20 .*such as Food/0{15}3\.jpg: .*fetch "):
+        load_data(f"open-images:{tmp_path}")
+    (tmp_path / "manifest.csv").write_text("id\n")
+    with pytest.raises(DataError, match="has columns id; a manifest has"):
+        OpenImagesV7(tmp_path)
 
 
 def test_links_out_of_the_folder_are_refused(subset: Path, make_folder) -> None:

@@ -45,6 +45,26 @@ def test_every_cut_is_noticed(mode: str, options: dict[str, Any]) -> None:
         prepared(whole[:-1])
 
 
+def test_the_end_of_a_png_is_missed() -> None:
+    whole = encoded("PNG")
+    assert prepared(whole) == whole
+    for length in (*range(1, 30), 200):
+        with pytest.raises(NotWhole):
+            prepared(whole[:-length])
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 1
+    with pytest.raises(NotWhole):
+        prepared(bytes(damaged))
+
+
+def test_sixteen_bits_become_eight() -> None:
+    grey = np.arange(4096, dtype=np.uint16).reshape(64, 64) * 16
+    buffer = io.BytesIO()
+    Image.fromarray(grey).save(buffer, "PNG")
+    turned = pixels(prepared(buffer.getvalue(), 180))
+    assert np.abs(turned - np.rot90(grey / 257, 2)[..., None]).max() < 4
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

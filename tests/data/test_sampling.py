@@ -18,6 +18,7 @@ from radial.data.errors import DataError
 from radial.data.open_images.classes import PUBLISHED, class_names, in_imagenet, overlap
 from radial.data.open_images.manifest import Manifest, folder_fault, read_manifest, write_manifest
 from radial.data.open_images.metadata import find_metadata, official_files
+from radial.data.open_images.rows import folded
 from radial.data.open_images.sampling import Sampling, choose, find_class, preset, sample
 
 RELEASES = ("boxable", "v7")
@@ -118,7 +119,7 @@ def test_a_manifest_of_awkward_names_comes_back(
     assert read_manifest(tmp_path / f"m.{form}") == manifest
     names = set(manifest.classes)
     jaguars = {f"Jaguar (m-{label_of(12)[3:]})", f"jaguar (m-{label_of(15)[3:]})"}
-    assert {"AC_DC", "hidden", "Tab_here", 'He said "hi", twice'} | jaguars <= names
+    assert {"AC_DC", "hidden", "Tab_here", "He said _hi_, twice"} | jaguars <= names
     assert all(folder_fault(name) is None for name in names)
 
 
@@ -217,7 +218,23 @@ def test_names_of_folders_are_safe_and_differ(displays: dict[str, str]) -> None:
     names = class_names(displays)
     assert list(names) == list(displays)
     assert all(folder_fault(name) is None for name in names.values())
-    assert len({name.casefold() for name in names.values()}) == len(names)
+    assert len({folded(name) for name in names.values()}) == len(names)
+
+
+def test_names_are_cut_by_bytes_and_differ_with_their_labels() -> None:
+    long = "犬" * 80  # 240 bytes
+    names = class_names({"/m/1": long, "/m/2": f"{long}!", "/m/3": "Ж" * 90})
+    assert names["/m/1"] == "犬" * 64 + " (m-1)"  # 192 + 6 of 200 bytes: a 65th has no room
+    assert names["/m/2"] == "犬" * 64 + " (m-2)"
+    assert names["/m/3"] == "Ж" * 90
+    displays = {"/m/2": "Jaguar", "/m/3": "jaguar", "/m/4": "Jaguar (m-2)", "/m/5": "con"}
+    assert list(class_names(displays).values()) == [
+        "Jaguar (m-2)", "jaguar (m-3)", "Jaguar (m-2) (m-4)", "con (m-5)",
+    ]  # fmt: skip
+    assert class_names({"/m/1": "...", "/m/2": "m-1"}) == {"/m/1": "m-1", "/m/2": "m-1 (m-2)"}
+    accents = class_names({"/m/1": "CAFE\u0301", "/m/2": "caf\u00e9"})
+    assert list(accents.values()) == ["CAF\u00c9 (m-1)", "caf\u00e9 (m-2)"]
+    assert class_names({"/m/1": 'What? <a:b|c*"d">'}) == {"/m/1": "What_ _a_b_c__d__"}
 
 
 def test_overlaps_and_imagenet() -> None:
@@ -244,6 +261,9 @@ def test_presets(folder: Path) -> None:
         UserWarning, match=r"images a class, limited by .* published subset has 4073"
     ):
         manifest = sample(metadata, preset("oiv7-10", reserves=0))
+    told: list[str] = []
+    sample(metadata, preset("oiv7-10", reserves=0), tell=told.append)
+    assert "the published subset has 4073" in told[0]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert sample(metadata, Sampling(classes=10, reserves=0)) == manifest

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +42,58 @@ def test_a_body_comes_whole(rule: str) -> None:
     with one(rule) as server:
         assert get(f"{server.base}/a.csv", **QUICK) == BODY
         assert server.requests["/a.csv"] == 1 + rule.endswith("once")
+
+
+@contextmanager
+def speaking(text: bytes, pause: float = 0.0) -> Iterator[str]:
+    """A server that sends ``text`` letter by letter to whoever asks; its address."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(10_000)
+            with suppress(OSError):
+                for letter in text:
+                    self.request.sendall(bytes([letter]))
+                    time.sleep(pause)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/a"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"HTTP/1.1 200 OK\r\nX-A: " + 400 * b"a",
+        b"HTTP/1.1 200 OK\r\nX-A: a\r\n" + 40 * b"X: aaaaaa\r\n",
+        20 * b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;" + 400 * b"a",
+    ],
+)
+def test_an_answer_that_trickles_ends(text: bytes, tmp_path: Path) -> None:
+    """Its head, too, though there is never silence; and what came is not taken for the whole."""
+    start = time.monotonic()
+    with speaking(text, 0.01) as url:
+        with pytest.raises(Unreachable, match=r"too slow: not whole after 0\.5 seconds"):
+            get(url, retries=0, timeout=0.05)
+        if b"chunked" not in text:
+            with pytest.raises(Unreachable, match="too slow"):
+                download(url, tmp_path / "a", retries=0, timeout=0.05)
+    assert time.monotonic() - start < 3
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("target", [b"http://[::1/", b"file:///etc/passwd", b"http://a:b/"])
+def test_redirects_to_what_is_no_address(target: bytes) -> None:
+    head = b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % target
+    with speaking(head) as url, pytest.raises(Unreachable, match=r"redirected to .*, no address"):
+        get(url, retries=0)
 
 
 def test_redirects_are_followed() -> None:
@@ -244,3 +298,31 @@ def test_the_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv("no_proxy", "images.example")
         with pytest.raises(Unreachable):
             get(address, retries=0, **QUICK)
+
+
+def test_a_proxy_is_told_name_and_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads: list[bytes] = []
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            heads.append(self.request.recv(10_000))
+            self.request.sendall(b"HTTP/1.1 407 Who?\r\nContent-Length: 0\r\n\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever, args=(0.02,))
+        thread.start()
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        for scheme in ("http", "https"):
+            address = f"http://user:p%40ss@localhost:{proxy.server_address[1]}"
+            monkeypatch.setenv(f"{scheme}_proxy", address)
+            with pytest.raises(Unreachable, match="407"):
+                get(f"{scheme}://images.example/a.jpg", retries=0, timeout=5.0)
+        proxy.shutdown()
+        thread.join()
+    assert [head.split()[0] for head in heads] == [b"GET", b"CONNECT"]
+    wanted = b"Proxy-Authorization: Basic " + base64.b64encode(b"user:p@ss")
+    assert all(wanted in head for head in heads)
+    monkeypatch.setenv("http_proxy", "http://user:secret@no place")
+    with pytest.raises(DataError, match="http_proxy of the environment is not an address") as wrong:
+        get("http://images.example/a.jpg", retries=0)
+    assert "secret" not in str(wrong.value)

@@ -71,7 +71,7 @@ def upright(path: str) -> Image.Image:
         with Image.open(path) as image:
             _refuse_bomb(image)
             ImageOps.exif_transpose(image, in_place=True)
-            return _rgb(image)
+            return rgb(image)
     except Exception as error:  # Pillow's readers raise nearly anything on broken files
         raise DataError(_reason(error)) from None
 
@@ -82,7 +82,8 @@ def _refuse_bomb(image: Image.Image) -> None:
         raise DataError(f"{image.width} × {image.height} pixels: a decompression bomb?")
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def rgb(image: Image.Image) -> Image.Image:
+    """Without alpha, 16-bit greys scaled to 8 bits."""
     if image.mode in _SIXTEEN_BIT:
         grey: Any = np.asarray(image).clip(0, 65535)
         image = Image.fromarray((grey / 257).round().astype(np.uint8))

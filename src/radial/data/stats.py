@@ -76,7 +76,8 @@ def folder_statistics(
 
     The published figures of Open Images V7 subsets are ``image_mean`` and ``image_std`` at
     ``image_size=224``. A mean of stds is not the std: it lacks how images differ from each
-    other and is always smaller, about .23 where the pixels' std is .28.
+    other, and where all have one ``image_size`` it is never larger, about .23 where the pixels'
+    std is .28. Of images of various sizes it may be: a large even one counts little in it.
 
     progress
         Called with the number of images read so far and of all.

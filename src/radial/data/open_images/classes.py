@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from radial.data.errors import DataError
-from radial.data.open_images.rows import folder_fault
+from radial.data.open_images.rows import FORBIDDEN, LONGEST, folded, folder_fault
 
 PUBLISHED = {10: 4073, 30: 1414, 50: 748, 70: 463, 100: 345}  # images a class, by classes
 PRESETS = {f"oiv7-{classes}": (classes, images) for classes, images in PUBLISHED.items()}
@@ -264,24 +264,42 @@ def _related() -> dict[str, frozenset[str]]:
 def class_names(displays: Mapping[str, str]) -> dict[str, str]:
     """A name for each label that is a folder's name and nobody else's.
 
-    Mostly the display name as it is. What cannot be in a folder's name becomes ``_``; a name
-    that several labels share  gets the label behind it. It depends
-    on the class list only, never on which classes are chosen.
+    Mostly the display name as it is. What cannot be in a folder's name becomes ``_``, and a very
+    long one is cut. The label comes behind a name that several labels share (case and accents
+    aside), that a name with its label has already, or that cannot be a folder's. It depends on
+    the class list only, never on which classes are chosen.
 
     >>> class_names({"/m/01": "Jaguar", "/m/02": "jaguar", "/m/03": "AC/DC"})
     {'/m/01': 'Jaguar (m-01)', '/m/02': 'jaguar (m-02)', '/m/03': 'AC_DC'}
     """
     plain = {label: _folder(display) for label, display in displays.items()}
-    shared = Counter(name.casefold() for name in plain.values())
-    names = {}
-    for label, name in plain.items():
-        short = label.strip("/").replace("/", "-")
-        alone = shared[name.casefold()] == 1 and folder_fault(name) is None
-        names[label] = name if alone else f"{name} ({short})" if name else short
-    return names
+    labelled = {label for label, name in plain.items() if folder_fault(name) is not None}
+    while True:
+        names = {
+            label: _with_label(name, label) if label in labelled else name
+            for label, name in plain.items()
+        }
+        shared = Counter(map(folded, names.values()))
+        more = {label for label, name in names.items() if shared[folded(name)] > 1} - labelled
+        if not more:
+            return names
+        labelled |= more
 
 
 def _folder(display: str) -> str:
     text = unicodedata.normalize("NFC", display)
-    text = "".join("_" if c in "/\\" or not c.isprintable() else c for c in text)
-    return " ".join(text.split()).lstrip(". ")[:80].rstrip()
+    bad = f"/\\{FORBIDDEN}"
+    text = "".join("_" if c in bad or not c.isprintable() else c for c in text)
+    return _cut(" ".join(text.split()).lstrip(". "), LONGEST)
+
+
+def _with_label(name: str, label: str) -> str:
+    short = label.strip("/").replace("/", "-")
+    behind = f" ({short})"
+    name = _cut(name, LONGEST - len(behind.encode()))
+    return f"{name}{behind}" if name else short
+
+
+def _cut(name: str, size: int) -> str:
+    """At most so many bytes, whole letters, and nothing at the end that a folder cannot end in."""
+    return name.encode()[: max(0, size)].decode(errors="ignore").rstrip(". ")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from radial.data.errors import DataError
@@ -22,11 +23,13 @@ class Connections:
     """One open connection a server; for one thread, except `abort`.
 
     Redirects are followed, never from https to http. The proxies of the environment
-    (``https_proxy``, ``no_proxy`` …) are used.
+    (``https_proxy``, ``no_proxy`` …) are used, with name and password where they have them.
     """
 
     def __init__(self, timeout: float = 30.0) -> None:
         self.timeout = timeout
+        self.md5: set[str] = set()  # servers whose ETags were the MD5 of what came
+        self.aborted = False
         self._open: dict[tuple[str, str], http.client.HTTPConnection] = {}
 
     def __enter__(self) -> Connections:
@@ -41,7 +44,8 @@ class Connections:
         self._open.clear()
 
     def abort(self) -> None:
-        """End what another thread waits for: its request fails at once."""
+        """End what another thread waits for: its request fails at once, and is not repeated."""
+        self.aborted = True
         for connection in list(self._open.values()):
             sock = connection.sock
             if sock is not None:
@@ -90,6 +94,7 @@ class Connections:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         if proxy is not None and parts.scheme == "http":
             target = f"http://{parts.netloc}{target}"
+            headers = {**headers, **_credentials(proxy)}
         kept = connection.sock is not None
         while True:
             try:
@@ -97,7 +102,7 @@ class Connections:
                 return connection, connection.getresponse()
             except (ConnectionError, http.client.BadStatusLine):
                 connection.close()
-                if not kept:
+                if not kept or self.aborted:
                     raise
                 kept = False  # the server had closed it meanwhile: once more, on a new one
             except BaseException:
@@ -132,13 +137,14 @@ def split(url: str) -> SplitResult:
 
 
 def _redirected(url: str, target: str) -> str:
-    url, before = urljoin(url, target), url
+    before = url
+    try:
+        url = urljoin(url, target)
+        split(url)
+    except ValueError:  # a DataError, too
+        raise http.client.HTTPException(f"redirected to {target!r}, no address") from None
     if before.startswith("https:") and not url.startswith("https:"):
         raise http.client.HTTPException(f"redirected from https to {url}")
-    try:
-        split(url)
-    except DataError as error:
-        raise http.client.HTTPException(f"redirected to what is {error}") from None
     return url
 
 
@@ -146,7 +152,18 @@ def _proxy(parts: SplitResult) -> SplitResult | None:
     address = getproxies().get(parts.scheme)
     if not address or proxy_bypass(parts.hostname or ""):
         return None
-    return split(address if "://" in address else f"http://{address}")
+    try:
+        return split(address if "://" in address else f"http://{address}")
+    except DataError:  # whose text may have a password in it
+        raise DataError(f"{parts.scheme}_proxy of the environment is not an address") from None
+
+
+def _credentials(proxy: SplitResult) -> dict[str, str]:
+    """Name and password in the address of a proxy, as it wants to be told."""
+    if proxy.username is None:
+        return {}
+    words = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {b64encode(words.encode()).decode()}"}
 
 
 def _connection(
@@ -160,7 +177,7 @@ def _connection(
         host, through.port or (80 if proxy else 443), timeout=timeout, context=_certificates()
     )
     if proxy is not None:
-        connection.set_tunnel(parts.hostname or "", parts.port or 443)
+        connection.set_tunnel(parts.hostname or "", parts.port or 443, _credentials(proxy))
     return connection
 
 

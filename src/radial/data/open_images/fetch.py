@@ -2,64 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from radial.checks import check_number, check_size
 from radial.data.errors import DataError
 from radial.data.open_images.arriving import Arrivals
-from radial.data.open_images.connections import split
 from radial.data.open_images.journal import FOLDER, MANIFEST, Identity, Journal
-from radial.data.open_images.manifest import Manifest, read_manifest, sidecar
+from radial.data.open_images.manifest import Manifest, Row, read_manifest, sidecar
+from radial.data.open_images.pictures import NotWhole, prepared
 from radial.data.open_images.plan import Plan
 from radial.data.open_images.progress import Progress
+from radial.data.open_images.settings import BASE, FetchSettings
 from radial.data.open_images.workers import disk_reason
 
 __all__ = ["BASE", "FetchResult", "FetchSettings", "Progress", "fetch"]
-
-BASE = "https://open-images-dataset.s3.amazonaws.com"
-
-
-@dataclass(frozen=True, kw_only=True)
-class FetchSettings:
-    """How to fetch. Only ``size`` changes the files; the rest is how they come.
-
-    Attributes
-    ----------
-    base:
-        Address of the bucket: an image is at ``{base}/{subset}/{id}.jpg``.
-    size:
-        Shrink images whose short side is longer to this many pixels; None keeps them.
-    connections:
-        At the same time.
-    retries, backoff, longest_wait, timeout:
-        Of each request; see `radial.data.open_images.transfer.get`.
-    """
-
-    base: str = BASE
-    size: int | None = None
-    connections: int = 16
-    retries: int = 5
-    backoff: float = 0.5
-    longest_wait: float = 60.0
-    timeout: float = 30.0
-
-    def __post_init__(self) -> None:
-        try:
-            split(self.base)
-            check_size("connections", self.connections)
-            check_size("retries", self.retries, minimum=0)
-            check_number("backoff", self.backoff)
-            check_number("longest_wait", self.longest_wait)
-            check_number("timeout", self.timeout, low=1e-3)
-            if self.size is not None:
-                check_size("size", self.size)
-        except ValueError as error:
-            raise DataError(str(error)) from None
-        if self.connections > 256:
-            raise DataError(f"connections must be at most 256, not {self.connections}")
 
 
 @dataclass(frozen=True)
@@ -72,8 +32,10 @@ class FetchResult:
     per_class: int
     planned: int  # images a class that the manifest had chosen: more, where one ran out
     gone: int  # images that are not there or cannot be read
-    errors: int = 0  # images that did not come, or what ended the fetch
+    limited_by: str | None = None  # the class that ran out, where one did
+    errors: int = 0  # images that did not come
     example: str | None = None  # one of the errors, in one line
+    ended: bool = False  # there was no use in going on, for the reason in ``example``
 
 
 def fetch(
@@ -105,7 +67,7 @@ def fetch(
         out.mkdir(parents=True, exist_ok=True)
         with Journal(out) as journal:
             try:
-                identity, manifest = _begin(journal, manifest, own, settings)
+                identity, manifest = _begin(journal, manifest, own, settings, tell)
             finally:
                 if journal.begun() is None:  # refused, or complete
                     journal.remove()
@@ -113,16 +75,25 @@ def fetch(
                 return _finished(manifest)
             plan = Plan(manifest)
             arrivals = Arrivals(journal, plan, settings, tell, progress)
+            try:
+                arrivals.resume()
+            except DataError:
+                journal.abandon()
+                raise
             arrivals.run()
             if arrivals.complete:
                 return _finish(journal, plan, identity)
-            return _incomplete(plan, arrivals.errors, arrivals.example)
+            return _incomplete(plan, arrivals.errors, arrivals.example, arrivals.ended)
     except OSError as error:
         raise DataError(disk_reason(error, out)) from error
 
 
 def _begin(
-    journal: Journal, manifest: Manifest | None, own: bool, settings: FetchSettings
+    journal: Journal,
+    manifest: Manifest | None,
+    own: bool,
+    settings: FetchSettings,
+    tell: Callable[[str], None] | None,
 ) -> tuple[Identity | None, Manifest]:
     """Go on with the fetch that this directory holds, or begin one; None: it is complete."""
     begun = journal.begun()
@@ -147,17 +118,45 @@ def _begin(
     before = Identity(str(about.get("source")), about.get("size"))
     identity = Identity(before.source if own else manifest.sha256, settings.size)
     identity.check(before, journal.out)
-    sizes = [(row, _bytes(journal.out / row.path)) for row in final.rows if row.role == "chosen"]
-    there = [(row, size) for row, size in sizes if size]
-    if len(there) == len(sizes):
+    chosen = [row for row in final.rows if row.role == "chosen"]
+    there = _there(journal.out, chosen, about.get("sizes"))
+    if len(there) == len(chosen):
         return None, final
+    if tell is not None:
+        count = len(chosen) - len(there)
+        what = "1 image is" if count == 1 else f"{count:,} images are"
+        tell(f"{what} lost or damaged; the others are checked")
+    sizes = _whole(journal.out, there)
+    ours = [(row, sizes.get(row.id, -1)) for row in chosen]  # no file has size −1: it comes again
     gone = [row for row in final.rows if row.role == "gone"]
-    journal.begin(identity, manifest, there, gone, settings.base)
+    journal.begin(identity, manifest, ours, gone, settings.base)
     return identity, manifest
 
 
 def _final(path: Path) -> Manifest | None:
     return read_manifest(path) if path.exists() or sidecar(path).exists() else None
+
+
+def _there(out: Path, rows: list[Row], sizes: object) -> list[tuple[Row, int]]:
+    """Images in their places, of the size that the final manifest says they have."""
+    if not isinstance(sizes, list) or len(sizes) != len(rows):
+        raise DataError(f"{sidecar(out / MANIFEST)} is damaged: it lacks sizes of images")
+    found = [(row, _bytes(out / row.path)) for row in rows]
+    return [(row, size) for (row, size), due in zip(found, sizes) if size and size == due]
+
+
+def _whole(out: Path, images: list[tuple[Row, int]]) -> dict[str, int]:
+    """Sizes, by id, of those whose pixels can be decoded."""
+
+    def whole(image: tuple[Row, int]) -> bool:
+        try:
+            return bool(prepared((out / image[0].path).read_bytes()))
+        except NotWhole:
+            return False
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        found = zip(images, pool.map(whole, images))
+        return {row.id: size for (row, size), good in found if good}
 
 
 def _bytes(path: Path) -> int:
@@ -168,7 +167,13 @@ def _finish(journal: Journal, plan: Plan, identity: Identity) -> FetchResult:
     """Delete what the subset does not need, write the manifest, and be done."""
     manifest = plan.manifest
     rows = tuple(plan.final_rows())
-    about = {**asdict(identity), "per_class": _planned(manifest)}
+    before = _fetched(manifest) or {}
+    about = {
+        **asdict(identity),
+        "per_class": _planned(manifest),
+        "limited_by": plan.limiting or before.get("limited_by"),
+        "sizes": [journal.sizes[row.id] for row in rows if row.role == "chosen"],
+    }
     final = Manifest(
         rows=rows, settings={**manifest.settings, "fetch": about}, classes=manifest.classes
     )
@@ -191,10 +196,11 @@ def _finished(final: Manifest) -> FetchResult:
         per_class=final.per_class,
         planned=_planned(final),
         gone=sum(final.counts("gone").values()),
+        limited_by=(_fetched(final) or {}).get("limited_by"),
     )
 
 
-def _incomplete(plan: Plan, errors: int, example: str | None) -> FetchResult:
+def _incomplete(plan: Plan, errors: int, example: str | None, ended: bool = True) -> FetchResult:
     return FetchResult(
         complete=False,
         images=plan.done,
@@ -202,8 +208,10 @@ def _incomplete(plan: Plan, errors: int, example: str | None) -> FetchResult:
         per_class=plan.target,
         planned=_planned(plan.manifest),
         gone=plan.lost,
+        limited_by=plan.limiting,
         errors=errors,
         example=example,
+        ended=ended,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -24,6 +24,10 @@ from radial.files import write_atomically
 FORMAT = 1
 FOLDER = ".fetch"
 MANIFEST = "manifest.csv"
+_IMAGE = re.compile(r"[0-9a-f]{16}\.jpg")
+_OURS = re.compile(
+    r"arriving|final|lock|(fetch\.json|journal\.jsonl|manifest\.csv(\.json)?)(\.[0-9a-f]{12}\.part)?"
+)  # the last is what a process that was killed leaves
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class Journal:
         self.out = out
         self.folder = out / FOLDER
         self.arriving = self.folder / "arriving"
+        self.fresh = False  # begun by this process
+        _refuse_foreign(self.folder)
         self.sizes: dict[str, int] = {}  # of images that are ours, by id
         self.missing: set[str] = set()  # ids that the server said it does not have
         self.arriving.mkdir(parents=True, exist_ok=True)
@@ -87,6 +93,10 @@ class Journal:
     def _journal(self) -> Path:
         return self.folder / "journal.jsonl"
 
+    @property
+    def _final(self) -> Path:
+        return self.folder / "final"
+
     def begun(self) -> Identity | None:
         """Of which fetch this is the journal; None when it is nobody's yet."""
         try:
@@ -120,6 +130,7 @@ class Journal:
         write_atomically(self._journal, "".join(f"{line}\n" for line in lines))
         about = {"format": FORMAT, **asdict(identity)}
         write_atomically(self._about, json.dumps(about) + "\n")  # from here on it counts
+        self.fresh = True
 
     def load(self, base: str) -> None:
         """Read what was done; what the server at another ``base`` lacked is not held against this.
@@ -186,16 +197,26 @@ class Journal:
 
     def finish(self, final: Manifest) -> None:
         """Put the final manifest into its place; then the journal is not needed any more."""
-        here, there = self.folder / "final" / MANIFEST, self.out / MANIFEST
+        here, there = self._final / MANIFEST, self.out / MANIFEST
         write_manifest(here, final)
         sidecar(there).unlink(missing_ok=True)
         os.replace(here, there)
         os.replace(sidecar(here), sidecar(there))
         self.remove()
 
+    def abandon(self) -> None:
+        """After a refusal: a journal that this process began, or without an image, is no use."""
+        if self.fresh or not self.sizes:
+            self.remove()
+
     def remove(self) -> None:
+        """Delete what is ours; the folder goes if that was all."""
         self._about.unlink(missing_ok=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):
+            for folder, known in ((self.arriving, _IMAGE), (self._final, _OURS)):
+                if folder.is_dir() and not folder.is_symlink():
+                    _delete(folder, known)
+            _delete(self.folder, _OURS)
 
     def _place(self, row: Row) -> None:
         target = self.out / row.path
@@ -209,6 +230,29 @@ class Journal:
         self._lines.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
         self._lines.flush()
         os.fsync(self._lines.fileno())
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """A ``.fetch`` that is not a folder of ours, with nothing else in it."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise DataError(f"{folder} is a link or a file, not the journal of a fetch: move it away")
+    if not folder.exists():
+        return
+    for place, known in ((folder, _OURS), (folder / "arriving", _IMAGE), (folder / "final", _OURS)):
+        if place.is_symlink():
+            raise DataError(f"{place} is a link, not a folder of a fetch: move it away")
+        for path in place.iterdir() if place.is_dir() else ():
+            if not known.fullmatch(path.name):
+                raise DataError(
+                    f"{path} is not of a fetch: move it away, or take another directory"
+                )
+
+
+def _delete(folder: Path, known: re.Pattern[str]) -> None:
+    for path in list(folder.iterdir()):
+        if known.fullmatch(path.name) and (path.is_symlink() or not path.is_dir()):
+            path.unlink()
+    folder.rmdir()
 
 
 def _sizes(folder: Path) -> dict[str, int]:

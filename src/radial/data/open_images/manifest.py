@@ -23,6 +23,7 @@ from radial.data.open_images.rows import (
     SUBSETS,
     SUFFIXES,
     Row,
+    folded,
     folder_fault,
     read_csv,
     read_parquet,
@@ -181,13 +182,13 @@ def read_manifest(path: Path | str) -> Manifest:
 
 def _check_rows(rows: tuple[Row, ...]) -> None:
     names: dict[str, str] = {}  # class of each label
-    folded: dict[str, str] = {}
+    seen: dict[str, str] = {}  # by what a disk may take for the same
     ids: set[str] = set()
     before: str | None = None
     rank = -1
     for number, row in enumerate(rows, start=1):
         if row.class_name != before:
-            _check_class(number, row, before or "", names, folded)
+            _check_class(number, row, before or "", names, seen)
             before, rank = row.class_name, -1
         fault = None
         if not isinstance(row.id, str) or not _ID.fullmatch(row.id):
@@ -213,7 +214,7 @@ def _check_rows(rows: tuple[Row, ...]) -> None:
 
 
 def _check_class(
-    number: int, row: Row, before: str, names: dict[str, str], folded: dict[str, str]
+    number: int, row: Row, before: str, names: dict[str, str], seen: dict[str, str]
 ) -> None:
     """The first row of a class: its name, its label, and its place in the order."""
     name = row.class_name
@@ -226,10 +227,11 @@ def _check_class(
         raise DataError(f"row {number}: class {name!r} after {before!r}: rows must be sorted")
     if row.label in names:
         raise DataError(f"row {number}: label {row.label!r} has two classes")
-    other = folded.setdefault(name.casefold(), name)
+    other = seen.setdefault(folded(name), name)
     if other != name:
         raise DataError(
-            f"row {number}: classes {other!r} and {name!r} are one folder where case is ignored"
+            f"row {number}: classes {other!r} and {name!r} are one folder where case is ignored "
+            "or accents are written otherwise"
         )
     names[row.label] = name
 

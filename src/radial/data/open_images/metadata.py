@@ -44,6 +44,7 @@ _BOXABLE_IMAGES = {
     "validation": "2018_04/validation/validation-images-with-rotation.csv",
     "test": "2018_04/test/test-images-with-rotation.csv",
 }
+_TITLE_LINES = 50  # of a record, at most
 _ALL_IMAGES = _BOXABLE_IMAGES | {"train": "v6/oidv6-train-images-with-labels-with-rotation.csv"}
 
 
@@ -87,6 +88,7 @@ def find_metadata(
     base: str = BASE,
     cache: Path | str | None = None,
     progress: Progress | None = None,
+    check: Callable[[Mapping[str, str]], object] | None = None,
 ) -> Metadata:
     """The files that sampling needs: in ``directory``, or downloaded once into the cache.
 
@@ -100,14 +102,19 @@ def find_metadata(
     cache:
         RADIAL_DATA by default, else ``~/.cache/radial``; the files go to ``open-images/`` in it.
         A download that broke off goes on where it was.
+    check:
+        Called with the display name of each label as soon as the class list is there, before
+        the large files are; an exception ends it all.
     """
     subsets = check_subsets(subsets)
     files = official_files(release, subsets, boxable_only=boxable_only)
     if directory is not None:
         found = _local(Path(directory).expanduser(), files)
+        if check is not None:
+            check(read_classes(found["classes"]))
     else:
         root = Path(cache or os.environ.get("RADIAL_DATA") or "~/.cache/radial").expanduser()
-        found = _downloaded(base, root / "open-images", files, progress)
+        found = _downloaded(base, root / "open-images", files, progress, check)
     return Metadata(
         release=release,
         classes=found["classes"],
@@ -138,7 +145,11 @@ def _local(directory: Path, files: Mapping[str, str]) -> dict[str, Path]:
 
 
 def _downloaded(
-    base: str, root: Path, files: Mapping[str, str], progress: Progress | None
+    base: str,
+    root: Path,
+    files: Mapping[str, str],
+    progress: Progress | None,
+    check: Callable[[Mapping[str, str]], object] | None,
 ) -> dict[str, Path]:
     from radial.data.open_images.transfer import download
 
@@ -153,14 +164,17 @@ def _downloaded(
             download(f"{base.rstrip('/')}/{name}", path, progress=tell)
         try:
             columns = LABEL_COLUMNS if what.startswith("labels") else IMAGE_COLUMNS
+            displays = None
             if what != "classes":
                 check_table(path, columns)
             else:
-                read_classes(path)
+                displays = read_classes(path)
         except DataError:
             if new:  # a server's error page, say: not to be taken for the file next time
                 path.unlink(missing_ok=True)
             raise
+        if displays is not None and check is not None:
+            check(displays)
         found[what] = path
     return found
 
@@ -241,13 +255,23 @@ def _check_last_line(path: Path, fields: int) -> None:
         tail = file.read()
     if tail.endswith((b"\n", b"\r")):
         return
-    last = tail.rpartition(b"\n")[2].decode(errors="replace")
-    found = len(next(csv.reader([last]), []))
-    if found < fields:
-        raise DataError(
-            f"{path} is cut short: its last line {last[-60:]!r} has {found} of {fields} fields "
-            "and no end; download it again"
-        )
+    lines = tail.decode(errors="replace").splitlines(keepends=True)
+    found = len(next(csv.reader(lines[-1:]), []))
+    if found >= fields or any(_is_record(lines[-n:], fields) for n in range(2, _TITLE_LINES)):
+        return
+    raise DataError(
+        f"{path} is cut short: its last line {lines[-1][-60:]!r} has {found} of {fields} fields "
+        "and no end; download it again"
+    )
+
+
+def _is_record(lines: list[str], fields: int) -> bool:
+    """One record, with line breaks in its quoted fields."""
+    try:
+        records = list(csv.reader(lines, strict=True))
+    except csv.Error:  # a quote that is not closed
+        return False
+    return len(records) == 1 and len(records[0]) == fields
 
 
 def _open(path: Path) -> IO[str]:

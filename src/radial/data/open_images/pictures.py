@@ -7,10 +7,12 @@ from contextlib import suppress
 
 from PIL import Image, ImageOps
 
+from radial.data.decoding import rgb
 from radial.data.errors import DataError
 
 QUALITY = 95  # of JPEGs that are written anew
 
+_PNG_END = b"IEND\xaeB`\x82"
 _TURNS = {
     90: Image.Transpose.ROTATE_90,  # counter-clockwise, as in the image lists
     180: Image.Transpose.ROTATE_180,
@@ -29,6 +31,9 @@ def prepared(content: bytes, rotation: int = 0, size: int | None = None) -> byte
     turned by ``rotation`` degrees counter-clockwise (0: as its EXIF tag says), shrunk until the
     short side has ``size`` pixels (Lanczos; never enlarged), and encoded as JPEG of quality 95
     without subsampling or metadata: the same bytes from the same version of Pillow.
+
+    A file that lacks its end is noticed. Damage within a JPEG that still decodes is not: its
+    format has no check sum (see `radial.data.open_images.transfer.get` for those of servers).
     """
     if not content:
         raise NotWhole("an empty file")
@@ -38,10 +43,15 @@ def prepared(content: bytes, rotation: int = 0, size: int | None = None) -> byte
             if limit is not None and image.width * image.height > limit:
                 raise NotWhole(f"{image.width} × {image.height} pixels: a decompression bomb?")
             image.load()
+            if image.format == "PNG":  # its pixels may be whole, its end not
+                if _PNG_END not in content:
+                    raise NotWhole("an image cut short")
+                with Image.open(io.BytesIO(content), formats=("PNG",)) as again:
+                    again.verify()
             large = size is not None and min(image.size) > size
             if not rotation and not large:
                 return content
-            pixels = image if image.mode in ("L", "RGB") else image.convert("RGB")
+            pixels = image if image.mode in ("L", "RGB") else rgb(image)
             if rotation:
                 pixels = pixels.transpose(_TURNS[rotation])
             else:

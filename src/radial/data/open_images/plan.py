@@ -70,6 +70,13 @@ class Plan:
         """The class with the fewest images left."""
         return min(self._classes, key=lambda name: self._classes[name].left)
 
+    @property
+    def limiting(self) -> str | None:
+        """The class that ran out, where one did; of several, the first by name."""
+        if self.target == self.manifest.per_class:
+            return None
+        return next(name for name, kind in self._classes.items() if kind.left == self.target)
+
     def good(self, row: Row) -> None:
         self._classes[row.class_name].state[row.rank] = GOOD
 
@@ -97,16 +104,32 @@ class Plan:
                 return kind.rows[rank]
         return None
 
+    def tie(self) -> Row | None:
+        """When all else is known: a row that decides whether a class before `limiting` ran out too.
+
+        Without it, which one is named would depend on the order of arrival.
+        """
+        if self.limiting is None:
+            return None
+        for kind in self._classes.values():
+            if kind.left == self.target:
+                return None
+            if kind.state.find(GOOD, kind.end) < 0:
+                return kind.rows[kind.state.index(UNKNOWN, kind.end)]
+        return None
+
     def final_rows(self) -> Iterator[Row]:
         """All rows with their roles in the end.
 
-        Within the subset they are chosen or gone. What follows is not needed: chosen before, it
-        is cut now, whether it was fetched or not; a reserve stays one.
+        Within the subset they are chosen or gone, and so are all rows of the class that ran
+        out. What follows is not needed: chosen before, it is cut now, whether it was fetched or
+        not; a reserve stays one.
         """
-        for kind in self._classes.values():
+        limiting = self.limiting
+        for name, kind in self._classes.items():
             there = 0
             for row, state in zip(kind.rows, kind.state):
-                if row.role == "gone" or there < self.target:
+                if row.role == "gone" or there < self.target or name == limiting:
                     role = "chosen" if state == GOOD else "gone"
                     there += state == GOOD
                 else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +19,10 @@ SUBSETS = ("train", "validation", "test")
 ROLES = ("chosen", "reserve", "gone", "cut")
 ROTATIONS = (0, 90, 180, 270)
 SUFFIXES = (".csv", ".parquet")
+FORBIDDEN = '<>:"|?*'  # in names of folders, beside separators, on Windows and on its disks
+LONGEST = 200  # bytes of a folder's name
+
+_RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)[0-9¹²³]|conin\$|conout\$", re.IGNORECASE)
 
 
 class Row(NamedTuple):
@@ -54,11 +60,24 @@ def folder_fault(name: str) -> str | None:
         return "it begins with a dot"
     if not name.isprintable():
         return "it has a control character"
+    for letter in FORBIDDEN:
+        if letter in name:
+            return f"it has a character that not every system takes: {letter!r}"
     if name != name.strip():
         return "it begins or ends with a space"
-    if len(name.encode()) > 200:
-        return "it is longer than 200 bytes"
+    if name.endswith("."):
+        return "it ends with a dot"
+    if _RESERVED.fullmatch(name.partition(".")[0].rstrip()):
+        return "it is a device on Windows"
+    if len(name.encode()) > LONGEST:
+        return f"it is longer than {LONGEST} bytes"
     return None
+
+
+def folded(name: str) -> str:
+    """The same for names that are one folder where case or the form of accents is ignored."""
+    composed = unicodedata.normalize("NFC", name).casefold()
+    return unicodedata.normalize("NFC", composed)
 
 
 class Sink(Protocol):

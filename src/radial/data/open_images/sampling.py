@@ -12,7 +12,7 @@ import difflib
 import hashlib
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from operator import index
@@ -113,8 +113,13 @@ def preset(name: str, **changes: Any) -> Sampling:
     return Sampling(**{"classes": classes, "expected": images if same else None} | changes)
 
 
-def sample(metadata: Metadata, settings: Sampling) -> Manifest:
-    """The manifest of a balanced subset."""
+def sample(
+    metadata: Metadata, settings: Sampling, *, tell: Callable[[str], None] | None = None
+) -> Manifest:
+    """The manifest of a balanced subset.
+
+    What is worth a line is handed to ``tell``; by default it is a warning.
+    """
     if metadata.release != settings.release or set(settings.subsets) - set(metadata.labels):
         raise DataError(
             f"metadata of release {metadata.release!r}, subsets {', '.join(metadata.labels)}; "
@@ -135,7 +140,7 @@ def sample(metadata: Metadata, settings: Sampling) -> Manifest:
         chosen = choose(counts, displays, settings)
         chosen.sort(key=names.__getitem__)
         smallest = min(chosen, key=lambda label: (counts[label], label))
-        per_class = _per_class(counts[smallest], displays[smallest], settings)
+        per_class = _per_class(counts[smallest], displays[smallest], settings, tell or _warn)
         most = None if settings.reserves is None else per_class + settings.reserves
         picked = queries.pick(connection, chosen, images, seed=settings.seed, most=most)
         rows = tuple(_rows(picked, names, per_class))
@@ -174,19 +179,26 @@ def _choose_named(
     counts: Mapping[str, int], displays: Mapping[str, str], settings: Sampling
 ) -> list[str]:
     assert not isinstance(settings.classes, int)
+    chosen = check_classes(displays, settings)
+    for name, label in zip(settings.classes, chosen):
+        if counts.get(label, 0) < settings.minimum:
+            raise DataError(
+                f"class {name!r} has {counts.get(label, 0)} images with exactly one "
+                f"human-verified label; at least {settings.minimum} are needed"
+            )
+    return chosen
+
+
+def check_classes(displays: Mapping[str, str], settings: Sampling) -> list[str]:
+    """Labels of the classes that are named, if any: what can be said before images are counted."""
     chosen: list[str] = []
-    for name in settings.classes:
+    for name in () if isinstance(settings.classes, int) else settings.classes:
         label = find_class(name, displays)
         if label in chosen:
             raise DataError(f"class {name!r} is named twice: it is {displays[label]!r} ({label})")
         reason = _left_out(displays[label], [displays[other] for other in chosen], settings)
         if reason:
             raise DataError(f"class {name!r} is asked for, but {reason}")
-        if counts.get(label, 0) < settings.minimum:
-            raise DataError(
-                f"class {name!r} has {counts.get(label, 0)} images with exactly one "
-                f"human-verified label; at least {settings.minimum} are needed"
-            )
         chosen.append(label)
     return chosen
 
@@ -218,12 +230,15 @@ def _place(seed: int, label: str) -> str:
     return hashlib.sha256(f"{seed}/{label}".encode()).hexdigest()
 
 
-def _per_class(available: int, name: str, settings: Sampling) -> int:
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=4)  # where `sample` was called
+
+
+def _per_class(available: int, name: str, settings: Sampling, tell: Callable[[str], None]) -> int:
     if settings.expected not in (None, available):
-        warnings.warn(
+        tell(
             f"{available} images a class, limited by {name!r}; the published subset has "
-            f"{settings.expected}: the files are others than those it was made from",
-            stacklevel=3,
+            f"{settings.expected}: the files are others than those it was made from"
         )
     if settings.per_class is not None and settings.per_class > available:
         raise DataError(

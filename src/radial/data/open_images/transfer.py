@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ from typing import IO
 
 from radial.data.errors import DataError
 from radial.data.open_images.connections import Connections, split
+from radial.data.open_images.deadlines import Deadline
 from radial.data.open_images.locks import lock
 from radial.files import write_atomically
 
@@ -60,8 +63,9 @@ def get(
 
     Errors that may pass are retried after ``backoff`` · 2^attempt seconds (with jitter, and at
     least what Retry-After asks), each wait at most ``longest_wait``. ``timeout`` is for
-    silence; an answer that trickles has ten times as long in all. With ``connections`` (of
-    this thread) a connection is used again. ``stop`` ends the waiting.
+    silence; an answer that trickles, its head included, has ten times as long in all. Where a
+    server's ETags were seen to be MD5 sums, the body must have the one that it comes with. With
+    ``connections`` (of this thread) a connection is used again. ``stop`` ends the waiting.
     """
     split(url)
     own = connections or Connections(timeout)
@@ -69,7 +73,7 @@ def get(
         attempt = 0
         while True:
             try:
-                return _body(own, url, limit, deadline=time.monotonic() + 10 * timeout)
+                return _body(own, url, limit, 10 * timeout)
             except _Failed as failure:
                 _wait(url, failure, attempt, retries, backoff, longest_wait, stop)
                 attempt += 1
@@ -131,7 +135,12 @@ def _append(
     if size and size == total:
         return
     headers = {"Range": f"bytes={size}-", "If-Range": version} if size and version else {}
-    with _transport(), connections.answer(url, headers) as response:
+    with (
+        _transport(),
+        _limited(connections, 10 * connections.timeout) as head,
+        connections.answer(url, headers) as response,
+    ):
+        head.cancel()  # the body of a large file may take its time
         _check(response, url, allowed=(200, 206, 416) if headers else (200,))
         start, total = _span(response)
         if response.status == 416 and total == size:
@@ -158,8 +167,12 @@ def _append(
             raise _Failed(f"the connection ended after {size:,} of {total:,} bytes")
 
 
-def _body(connections: Connections, url: str, limit: int, deadline: float) -> bytes:
-    with _transport(), connections.answer(url) as response:
+def _body(connections: Connections, url: str, limit: int, seconds: float) -> bytes:
+    with (
+        _transport(),
+        _limited(connections, seconds),
+        connections.answer(url) as response,
+    ):
         _check(response, url, allowed=(200,))
         _, total = _span(response)
         if total is not None and total > limit:
@@ -170,11 +183,38 @@ def _body(connections: Connections, url: str, limit: int, deadline: float) -> by
             size += len(piece)
             if size > limit:
                 raise TooLarge(f"{url}: more than the limit of {limit:,} bytes")
-            if time.monotonic() > deadline:
-                raise _Failed(f"too slow: {size:,} bytes in the time there was")
         if total is not None and size != total:
             raise _Failed(f"the connection ended after {size:,} of {total:,} bytes")
-    return b"".join(pieces)
+        body = b"".join(pieces)
+        _compare(connections, url, response.getheader("ETag") or "", body)
+    return body
+
+
+def _compare(connections: Connections, url: str, tag: str, body: bytes) -> None:
+    """With an ETag that is an MD5 sum; which some are only in form, so one must have fitted."""
+    if not re.fullmatch(r'"[0-9a-f]{32}"', tag):
+        return
+    server = split(url).netloc
+    if hashlib.md5(body, usedforsecurity=False).hexdigest() == tag.strip('"'):
+        connections.md5.add(server)
+    elif server in connections.md5:
+        raise _Failed("what came is not what its ETag says")
+
+
+@contextmanager
+def _limited(connections: Connections, seconds: float) -> Iterator[Deadline]:
+    """End an attempt after so many seconds, wherever it is: also while a head trickles."""
+    connections.aborted = False
+    deadline = Deadline(seconds, connections.abort)
+    try:
+        yield deadline
+    except Exception:
+        if not deadline.over:
+            raise
+    finally:
+        deadline.cancel()
+    if deadline.over:  # what came may look whole: a head that ends early is a shorter head
+        raise _Failed(f"too slow: not whole after {seconds:g} seconds")
 
 
 def _check(response: http.client.HTTPResponse, url: str, allowed: tuple[int, ...]) -> None:

@@ -10,35 +10,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from radial.data.open_images.connections import Connections
 from radial.data.open_images.manifest import Row
 from radial.data.open_images.pictures import NotWhole, prepared
+from radial.data.open_images.settings import FetchSettings
 from radial.data.open_images.transfer import Gone, TooLarge, Unreachable, get
 
 _LIMIT = 1 << 26  # bytes of an image
+_PATIENCE = 1.0  # seconds for threads to end
 
 Kind = Literal["got", "gone", "no image", "unreachable", "disk", "bug"]
-
-
-class Manner(Protocol):
-    """How to ask; the settings of a fetch have it."""
-
-    @property
-    def base(self) -> str: ...
-    @property
-    def size(self) -> int | None: ...
-    @property
-    def connections(self) -> int: ...
-    @property
-    def retries(self) -> int: ...
-    @property
-    def backoff(self) -> float: ...
-    @property
-    def longest_wait(self) -> float: ...
-    @property
-    def timeout(self) -> float: ...
 
 
 class Outcome(NamedTuple):
@@ -48,17 +31,21 @@ class Outcome(NamedTuple):
     received: int = 0
     reason: str = ""
     error: BaseException | None = None
+    begun: float = 0.0  # when it was asked for (time.monotonic)
+    ended: float = 0.0
 
 
 class Workers:
     """``ask`` for rows, ``take`` what became of them, in any order."""
 
-    def __init__(self, manner: Manner, arriving: Path) -> None:
-        self._manner, self._arriving = manner, arriving
+    def __init__(self, settings: FetchSettings, arriving: Path) -> None:
+        self._settings, self._arriving = settings, arriving
         self._tasks: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         self._stop = threading.Event()
-        self._connections = [Connections(manner.timeout) for _ in range(manner.connections)]
+        self._connections = [Connections(settings.timeout) for _ in range(settings.connections)]
+        for connections in self._connections:  # what one learns about a server holds for all
+            connections.md5 = self._connections[0].md5
         self._threads: list[threading.Thread] = []
         self.waiting = 0  # rows asked for and not taken
 
@@ -87,12 +74,17 @@ class Workers:
         return outcomes
 
     def stop(self) -> None:
-        """End at once, also where an answer is awaited."""
+        """End within about a second, also where an answer is awaited.
+
+        A thread that is still connecting then cannot be woken. It is left to itself: what it
+        gets is not written, and it does not keep the process from ending.
+        """
         self._stop.set()
         for _ in self._threads:
             self._tasks.put(None)
+        until = time.monotonic() + _PATIENCE
         for thread in self._threads:
-            while thread.is_alive():
+            while thread.is_alive() and time.monotonic() < until:
                 for connections in self._connections:
                     connections.abort()
                 thread.join(0.05)
@@ -100,6 +92,7 @@ class Workers:
     def _work(self, connections: Connections) -> None:
         with connections:
             while (row := self._tasks.get()) is not None and not self._stop.is_set():
+                begun = time.monotonic()
                 try:
                     outcome = self._fetch(row, connections)
                 except Unreachable as error:
@@ -108,27 +101,27 @@ class Workers:
                     outcome = Outcome(row, "disk", reason=disk_reason(error, self._arriving))
                 except BaseException as error:  # not to be lost in a thread
                     outcome = Outcome(row, "bug", error=error)
-                self._outcomes.put(outcome)
+                self._outcomes.put(outcome._replace(begun=begun, ended=time.monotonic()))
 
     def _fetch(self, row: Row, connections: Connections) -> Outcome:
-        url = f"{self._manner.base.rstrip('/')}/{row.subset}/{row.id}.jpg"
-        manner, received, reason = self._manner, 0, ""
+        url = f"{self._settings.base.rstrip('/')}/{row.subset}/{row.id}.jpg"
+        settings, received, reason = self._settings, 0, ""
         for attempt in range(2):  # an answer that is no image may be a bad moment of the server
             if attempt:
-                self._stop.wait(manner.backoff)
+                self._stop.wait(settings.backoff)
             try:
                 content = get(
                     url,
                     connections=connections,
-                    retries=manner.retries,
-                    backoff=manner.backoff,
-                    longest_wait=manner.longest_wait,
-                    timeout=manner.timeout,
+                    retries=settings.retries,
+                    backoff=settings.backoff,
+                    longest_wait=settings.longest_wait,
+                    timeout=settings.timeout,
                     limit=_LIMIT,
                     stop=self._stop,
                 )
                 received += len(content)
-                kept = prepared(content, row.rotation, manner.size)
+                kept = prepared(content, row.rotation, settings.size)
             except Gone as error:
                 return Outcome(row, "gone", received=received, reason=str(error))
             except TooLarge as error:
@@ -136,14 +129,16 @@ class Workers:
             except NotWhole as error:
                 reason = f"{url}: {error}"
             else:
+                if self._stop.is_set():
+                    break
                 _write(self._arriving / f"{row.id}.jpg", kept)
                 return Outcome(row, "got", len(kept), received)
         return Outcome(row, "no image", received=received, reason=reason)
 
 
 @contextmanager
-def working(manner: Manner, arriving: Path) -> Iterator[Workers]:
-    workers = Workers(manner, arriving)
+def working(settings: FetchSettings, arriving: Path) -> Iterator[Workers]:
+    workers = Workers(settings, arriving)
     try:
         yield workers
     finally:
