@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import math
 import re
-import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +18,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from torch import Tensor
 
+from browser_probe import TELL, browse
 from radial.metrics.scores import Score
 from radial.scoring.card import Atlas, Card, Figures
 from radial.scoring.page import MAP_POINTS, page
@@ -443,35 +440,14 @@ PROBE = """<style>details:not([open]) > :not(summary) { display: none }</style>
     fetched: performance.getEntriesByType("resource")
       .map((entry) => entry.name).filter((name) => !name.startsWith("data:")),
   };
-  document.title = "probe " + JSON.stringify(found);
-});</script>"""
-
-
-def browse(text: str, folder: Path, width: int = 1280) -> tuple[dict[str, Any], list[str]]:
-    """What headless Chromium finds on the page, and what it complains of."""
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    browser = next(filter(None, map(shutil.which, names)), None)
-    if browser is None:
-        pytest.skip("no chromium found: the page is not tried in a browser")
-    file = folder / "card.html"
-    file.write_text(text.replace("<head>", f"<head>{PROBE}", 1), encoding="utf-8")
-    options = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run
-        --disable-background-networking --disable-component-update --disable-sync
-        --virtual-time-budget=8000 --enable-logging=stderr --v=0 --dump-dom"""
-    size, profile = f"--window-size={width},1000", f"--user-data-dir={folder / 'profile'}"
-    done = subprocess.run(
-        [browser, *options.split(), size, profile, file.as_uri()],
-        capture_output=True, text=True, timeout=180, check=True, encoding="utf-8",
-    )  # fmt: skip
-    complaints = [s for s in done.stderr.splitlines() if "CONSOLE" in s or "Uncaught" in s]
-    title = next(iter(re.findall(r"<title>probe (.*?)</title>", done.stdout)), "{}")
-    return json.loads(title), complaints
+  TELL
+});</script>""".replace("TELL", TELL)
 
 
 @pytest.mark.parametrize("width", [1280, 600])
 def test_in_a_browser(width, tmp_path) -> None:
     cards = [example(), example("dead head", EVIL), example("collapsed", "runs/" + 60 * "x")]
-    found, complaints = browse(page(cards, ["one sentence"]), tmp_path, width)
+    found, complaints = browse(page(cards, ["one sentence"]), PROBE, tmp_path, width)
     assert complaints == []
     assert found == {
         "closed": 2,
@@ -494,7 +470,7 @@ def test_the_browser_sees_what_is_wrong(tmp_path) -> None:
     head, atlas = text.split('<ul class="atlas">')
     atlas = re.sub(r'(;base64,\w{40})[^"]+', r"\1", atlas, count=1)
     text = f'{head}<ul class="atlas">{atlas}'.replace("<main>", f"<main>{wrong}{fetch}", 1)
-    found, complaints = browse(text, tmp_path)
+    found, complaints = browse(text, PROBE, tmp_path)
     assert any("thrown on purpose" in line for line in complaints)
     assert any("example.org" in line and "Content Security" in line for line in complaints)
     assert (found["images"], found["loaded"]) == (13, 11)

@@ -6,8 +6,6 @@ import io
 import json
 import math
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 import yaml
 from scipy import stats
 
+from browser_probe import TELL, browse
 from radial.study.grid import from_values, read_study
 from radial.study.report.markdown import markdown_of
 from radial.study.report.report import page, read_report, write_report, write_table
@@ -383,37 +382,14 @@ PROBE = """<script>addEventListener("load", async () => {
     fetched: performance.getEntriesByType("resource").map((entry) => entry.name)
       .filter((name) => !name.startsWith("data:")),
   };
-  document.title = "probe " + btoa(unescape(encodeURIComponent(JSON.stringify(found))));
-});</script>"""
-
-
-def browse(text: str, folder: Path, width: int = 1280) -> tuple[dict[str, Any], list[str]]:
-    """What headless Chromium finds on the page, and what it complains of."""
-    import base64
-
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    browser = next(filter(None, map(shutil.which, names)), None)
-    if browser is None:
-        pytest.skip("no chromium found: the report is not tried in a browser")
-    file = folder / "report.html"
-    file.write_text(text.replace("<head>", f"<head>{PROBE}", 1), encoding="utf-8")
-    options = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run
-        --disable-background-networking --disable-component-update --disable-sync
-        --virtual-time-budget=30000 --enable-logging=stderr --v=0 --dump-dom"""
-    size, profile = f"--window-size={width},1000", f"--user-data-dir={folder / 'profile'}"
-    done = subprocess.run(
-        [browser, *options.split(), size, profile, file.as_uri()],
-        capture_output=True, text=True, timeout=180, check=True, encoding="utf-8",
-    )  # fmt: skip
-    complaints = [s for s in done.stderr.splitlines() if "CONSOLE" in s or "Uncaught" in s]
-    title = next(iter(re.findall(r"<title>probe (.*?)</title>", done.stdout)), "e30=")
-    return json.loads(base64.b64decode(title)), complaints
+  TELL
+});</script>""".replace("TELL", TELL)
 
 
 def check_in_browser(report, folder: Path, width: int) -> dict[str, Any]:
     """What holds for the report of any study with scores, RBFN heads and two seeds."""
     text = page(report)
-    found, complaints = browse(text, folder, width)
+    found, complaints = browse(text, PROBE, folder, width)
     assert complaints == []
     assert found["fetched"] == []
     assert found["overflow"] == 0
@@ -449,7 +425,7 @@ def test_the_browser_sees_what_is_wrong(text, tmp_path) -> None:
     """An error and a request, so that the test above can fail."""
     wrong = '<script>throw new Error("thrown on purpose")</script>'
     fetch = '<img src="https://example.org/x.png" alt="">'
-    _, complaints = browse(text.replace("<main>", f"<main>{wrong}{fetch}", 1), tmp_path)
+    _, complaints = browse(text.replace("<main>", f"<main>{wrong}{fetch}", 1), PROBE, tmp_path)
     assert any("thrown on purpose" in line for line in complaints)
     assert any("example.org" in line for line in complaints)
 
