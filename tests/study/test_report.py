@@ -330,12 +330,14 @@ def test_no_study_is_an_error(tmp_path) -> None:
 PROBE = """<script>addEventListener("load", async () => {
   const wait = (time) => new Promise((go) => setTimeout(go, time));
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
-  const saved = [];
-  URL.createObjectURL = (blob) => { saved.push(blob); return "#"; };
+  const saved = [], whole = Blob;  // read as it is made: its own text() takes real time
+  window.Blob = function (parts, how) { saved.push(parts.join("")); return new whole(parts, how); };
+  URL.createObjectURL = () => "#";
   HTMLAnchorElement.prototype.click = function () { saved.push(this.download); };
   await wait(500);
+  saved.length = 0;
   document.querySelector("#runs [data-csv]").click();
-  const csv = await saved[0].text();
+  const csv = saved[0];
   all("details").forEach((box) => (box.open = true));
   await wait(200);
   const overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
