@@ -80,7 +80,7 @@ class Bars:
             note = f"{rate / 1e6:.1f} MB/s"
         if left is None and rate > 0 and total is not None and now > start + 1:
             left = (total - done) / rate
-        wait = f"{_duration(left)} left" if left else ""
+        wait = f"{duration(left)} left" if left else ""
         text = ", ".join(part for part in (_count(done, total, unit), note, wait) if part)
         if not self.shown.disable:
             if what not in self.tasks:
@@ -105,9 +105,9 @@ def _count(done: int, total: int | None, unit: str) -> str:
     return " of ".join(f"{number:,}" for number in numbers)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """
-    >>> _duration(42), _duration(600), _duration(9000)
+    >>> duration(42), duration(600), duration(9000)
     ('42 s', '10 min', '2 h 30 min')
     """
     if seconds < 100:

@@ -105,6 +105,19 @@ def test_a_failure_is_recorded_and_tried_again_in_the_next_session(
     assert store.failure(run) == {}
 
 
+def test_a_worker_with_a_broken_gpu_leaves(tmp_path: Path, tiny: Make) -> None:
+    """Its next runs would fail as well: another process must take them."""
+    store = Store(tmp_path / "study")
+    store.create(tiny(seeds=[0, 1], heads=["default"]))
+
+    def breaks(job: Job) -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    with pytest.raises(SystemExit):
+        Worker(store, session="a", threads=1, todo={**STEPS, RESULT: breaks}).work()
+    assert count(Watcher(store).look()) == {"failed": 1, "left": 1}
+
+
 def test_a_run_that_takes_its_worker_down_is_given_up(tmp_path: Path, tiny: Make) -> None:
     store = Store(tmp_path / "study")
     store.create(tiny(seeds=[0], heads=["default"]))
@@ -168,6 +181,8 @@ def test_a_changed_evaluation_is_made_again(tmp_path: Path, tiny: Make) -> None:
     Worker(store, session="a", threads=1).work()
     trained = (store.run(store.runs()[0]) / RESULT).stat().st_mtime_ns
     store.create(tiny(seeds=[0], heads=["default"], evaluate={"protocol": ["paper"]}))
+    with pytest.raises(ValueError, match=r"no complete run"):
+        read_runs(store.path)
     assert Worker(store, session="b", threads=1).work() == 1
     assert (store.run(store.runs()[0]) / RESULT).stat().st_mtime_ns == trained
     assert read_runs(store.path)["protocol"].tolist() == ["paper"]

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from radial.study.grid import Planned, Study
-from radial.study.status import duration
+from radial.terminal import duration
 from radial.training.config import RunConfig
 
 SHOWN = 60  # runs in the table; the rest is counted

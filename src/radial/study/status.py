@@ -13,6 +13,7 @@ from rich.text import Text
 from radial.study.claims import live
 from radial.study.grid import Planned
 from radial.study.store import CHECKPOINTS, EVALUATION, RESULT, SCORES, Store, Tell
+from radial.terminal import duration
 
 STEPS = {
     RESULT: "training",
@@ -85,16 +86,6 @@ def headline(states: Sequence[State], workers: int = 1) -> str:
     elif times:
         parts.append(f"{duration(sum(times))} of work")
     return " · ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(42.4), duration(800), duration(9000)
-    ('42 s', '13 min', '2.5 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def table(states: Sequence[State], which: Sequence[str] = tuple(STATES)) -> Table:

@@ -104,7 +104,7 @@ def evaluate(job: Job) -> None:
     settings, began = job.study.evaluation(job.config.data), time.perf_counter()
     assert settings is not None
     found = _evaluated(job, job.directory, settings)
-    file = job.store.start_file(job.config, {"protocol": settings.protocol})
+    file = job.store.start_file(job.config, job.asked(EVALUATION))
     if not file.is_file():
         write_json(file, start(job.config, job.data, settings))
     found |= {"start": file.name, "seconds": _since(began), "asked": job.asked(EVALUATION)}

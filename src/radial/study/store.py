@@ -78,7 +78,8 @@ class Store:
         try:
             return read_study(self.path)
         except ValueError as error:
-            raise ValueError(f"{self.path / STUDY}: {error}") from error
+            file = str(self.path / STUDY)
+            raise ValueError(str(error) if file in str(error) else f"{file}: {error}") from error
 
     def run(self, run: str) -> Path:
         return self.path / "runs" / run
@@ -149,10 +150,10 @@ class Store:
     def _failure(self, run: str) -> Path:
         return self.path / "failures" / f"{run}.json"
 
-    def start_file(self, config: RunConfig, settings: Mapping[str, Any]) -> Path:
+    def start_file(self, config: RunConfig, asked: str) -> Path:
         """Where the accuracy of a run's untrained backbone is kept: shared by many runs."""
         names = ("data", "split", "image_size", "backbone", "weights", "seed")
-        values = {name: getattr(config, name) for name in names} | dict(settings)
+        values = {name: getattr(config, name) for name in names} | {"asked": asked}
         key = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
         return self.path / "start" / f"{key}.json"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def read_runs(directory: Path | str, *, tell: Tell | None = None) -> pd.DataFram
     if not (store.path / "runs").is_dir():
         raise ValueError(f"{directory} is not a study: it has no runs")
     places: dict[str, int] = {}
-    steps: Iterable[str] = (RESULT, EVALUATION)
+    steps = {RESULT: "", EVALUATION: ""}
     if (store.path / STUDY).is_file():
         study = store.study()
         places = {run.id: run.index for run in study.runs()}
@@ -56,9 +56,15 @@ def read_runs(directory: Path | str, *, tell: Tell | None = None) -> pd.DataFram
     rows = []
     for run in store.runs():
         source = read_json(store.run(run) / SOURCE)
-        needed = (RESULT, EVALUATION) if source else steps
+        needed = {RESULT: "", EVALUATION: ""} if source else steps
         found = {name: store.read(run, name, tell) for name in needed}
         if any(values is None for values in found.values()):
+            continue
+        if old := [
+            name for name, asked in steps.items() if not source and _differs(found[name], asked)
+        ]:
+            if tell is not None:
+                tell(f"{store.run(run) / old[0]} was made with other settings: not done")
             continue
         try:
             row = _row(store, run, source, found, places)
@@ -72,6 +78,10 @@ def read_runs(directory: Path | str, *, tell: Tell | None = None) -> pd.DataFram
         raise ValueError(f"{directory} has no complete run yet")
     rows.sort(key=lambda row: (row["source"], row["index"]))  # "" first: those of the plan
     return pd.DataFrame(rows)
+
+
+def _differs(values: Mapping[str, Any] | None, asked: str) -> bool:
+    return bool(asked) and values is not None and values.get("asked", asked) != asked
 
 
 def _row(

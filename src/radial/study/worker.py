@@ -94,12 +94,11 @@ class Worker:
                 raise RuntimeError(f"its worker died {held.generation - 1} times")
             with self.log(run) as console:
                 job = self.job(run, console)
-                for step in self.store.missing(run.id, self.steps, self.tell):
+                missing = self.store.missing(run.id, self.steps, self.tell)
+                if RESULT in missing or not has_checkpoint(job):  # training removes what follows it
+                    missing = list(self.steps)
+                for step in missing:
                     self.store.set_aside(run.id, step)
-                    if step != RESULT and not has_checkpoint(job):  # removed when it was complete
-                        self.todo[RESULT](job)
-                    self.todo[step](job)
-                for step in self.store.missing(run.id, self.steps):  # training removes the others
                     self.todo[step](job)
         except Exception as error:
             message = " ".join(f"{type(error).__name__}: {error}".split())

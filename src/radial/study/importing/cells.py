@@ -6,11 +6,12 @@ import csv
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from radial.study.store import Tell
+
 Row = Mapping[str, str]
-Tell = Callable[[str], None]
 
 # names as mlflow.search_runs() gives them
 RENAMED = {"tags.mlflow.runName": "Name", "run_id": "Run ID", "status": "Status"}

@@ -18,7 +18,6 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,9 +36,8 @@ from radial.study.importing.cells import (
     some,
     whole,
 )
+from radial.study.store import Tell
 from radial.training.config import DEFAULTS, PAPER, RunConfig
-
-Tell = Callable[[str], None]
 
 HEADS = {"default": "default", "rbfn": "rbfn-paper", "rbfn-paper": "rbfn-paper", "mlp": "mlp",
          "linear": "linear"}  # fmt: skip

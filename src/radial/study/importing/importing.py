@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from radial.files import write_atomically
 from radial.study.grid import MACHINE
 from radial.study.importing.exports import PUBLISHED, SCORES, Imported, read_pair
-from radial.study.store import SOURCE, STUDY, Store
+from radial.study.store import SOURCE, STUDY, Store, Tell
 from radial.training.config import RunConfig
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Tell = Callable[[str], None]
 FOUND = ("verdict", "reason", "train_loss", "val_loss", "constant_loss", "steps", "seconds")
 # Settings whose names mean something else in a table of runs: number format, monitoring.
 HIDDEN = (*MACHINE, "precision", "knn")
