@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -42,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(f"unknown command {command!r}; known: {', '.join(COMMANDS)}")
     try:
         return COMMANDS[command](rest)
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        named = error.filename is not None and error.strerror
+        return fail(f"{error.filename}: {error.strerror}" if named else str(error))
+    except ValueError as error:
         return fail(str(error))
     except KeyboardInterrupt as stop:
         print(f"radial: interrupted; {stop}".rstrip("; "), file=sys.stderr)
@@ -151,7 +155,11 @@ def _score_parser() -> ArgumentParser:
     )
     target = "run directory, checkpoint file, torchvision:NAME or timm:NAME (NAME@none: random)"
     parser.add_argument("targets", nargs="*", help=target)
-    parser.add_argument("--by", help="score that targets are ranked by, such as rankme@backbone")
+    parser.add_argument(
+        "--by",
+        help="score that targets are ranked by, such as rankme@backbone; without a layer the first "
+        "that all targets have",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the cards as JSON; - to print them")
     parser.add_argument("--html", metavar="FILE", help="write one self-contained page")
     parser.add_argument("--list", action="store_true", help="list the scores and leave")
@@ -196,8 +204,12 @@ def export_command(arguments: list[str]) -> int:
         prog="radial export", description="Get weights out of a run.", exit_on_error=False
     )
     parser.add_argument("run", help="directory of a run, or one of its checkpoints")
-    parser.add_argument("--to", help="backbone as .safetensors, with the keys of its library")
-    parser.add_argument("--head", help="projection head as .safetensors, kernels included")
+    parser.add_argument(
+        "--to", metavar="FILE", help="backbone as .safetensors, with the keys of its library"
+    )
+    parser.add_argument(
+        "--head", metavar="FILE", help="projection head as .safetensors, kernels included"
+    )
     options = _parse(parser, arguments)
     if options.to is None and options.head is None:
         raise ValueError("nothing to export: give --to FILE, --head FILE, or both")
@@ -226,7 +238,22 @@ def _parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
     try:
         return parser.parse_args(arguments)
     except ArgumentError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(_plain(str(error))) from error
+
+
+def _plain(message: str) -> str:
+    """What jsonargparse says of a value, without Python's names of types.
+
+    >>> _plain('Parser key "epochs": Expected a <class "int">. Got value: ten')
+    'epochs must be int, not ten'
+    """
+    found = re.search(r'"(\w+)".*?Expected an? (.+?)\. Got value: (.*)', message, re.DOTALL)
+    if found is None:
+        return message
+    name, kind, value = found.groups()
+    kind = re.sub(r"<class ['\"]([\w.]+)['\"]>", r"\1", kind)
+    kind = re.sub(r"typing\.Literal\[(.*)\]", r"one of \1", kind)
+    return f"{name} must be {kind}, not {value}"
 
 
 def _spelled(arguments: list[str], options: type[Any]) -> list[str]:
@@ -246,7 +273,8 @@ def _spelled(arguments: list[str], options: type[Any]) -> list[str]:
         if name in LISTS and equals and not value.startswith("["):
             value = f"[{value}]"
         spelled.append(name + equals + value if name.startswith("--") else argument)
-        if name[2:] in switches and not equals and following not in ("true", "false"):
+        switch = name.startswith("--") and name[2:] in switches and not equals
+        if switch and following not in ("true", "false"):
             spelled.append("true")
     return spelled
 

@@ -137,7 +137,9 @@ def stats(arguments: list[str]) -> int:
     from rich.console import Console
 
     from radial.data.stats import folder_statistics, print_statistics
+    from radial.files import check_writable, write_atomically
 
+    check_writable(options.json)
     with Bars() as bar:
         found = folder_statistics(
             options.directory,
@@ -148,8 +150,6 @@ def stats(arguments: list[str]) -> int:
     print_statistics(found, Console())
     if options.json is not None:
         import json
-
-        from radial.files import write_atomically
 
         write_atomically(options.json, json.dumps(found.to_dict(), indent=2))
     return 0
@@ -164,7 +164,9 @@ def contact_sheet(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     from radial.data.contact_sheet import contact_sheet
+    from radial.files import check_writable
 
+    check_writable(options.out)
     path = contact_sheet(
         options.directory,
         options.out,

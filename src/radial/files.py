@@ -39,3 +39,23 @@ def atomic(path: Path | str, mode: str = "w") -> Iterator[IO[Any]]:
 def write_atomically(path: Path | str, content: str | bytes) -> None:
     with atomic(path, "wb" if isinstance(content, bytes) else "w") as file:
         file.write(content)
+
+
+def check_writable(*paths: Path | str | None) -> None:
+    """An error now, in one line, for what could not be written after minutes of computing.
+
+    >>> check_writable(None, "/dev/null/card.json")
+    Traceback (most recent call last):
+    ValueError: cannot write /dev/null/card.json: /dev/null is not a directory
+    """
+    for path in paths:
+        if path is None:
+            continue
+        path = Path(path)
+        if path.is_dir():
+            raise ValueError(f"cannot write {path}: it is a directory")
+        above = next(parent for parent in path.absolute().parents if parent.exists())
+        if not above.is_dir():
+            raise ValueError(f"cannot write {path}: {above} is not a directory")
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise ValueError(f"cannot write {path}: {above} cannot be written to")

@@ -234,7 +234,7 @@ def default_head(
     return spec.head(input_dim, hidden_dim, output_dim, **options)
 
 
-HEADS = ("default", "rbfn", "rbfn-paper", "mlp", "linear")
+HEADS = ("default", "rbfn", "rbfn-normalized", "rbfn-paper", "mlp", "linear")
 
 
 def build_head(
@@ -251,7 +251,8 @@ def build_head(
 ) -> ProjectionHead:
     """A head by name: the arms of a comparison.
 
-    ``default`` is LightlySSL's of the method, ``rbfn`` ours, ``rbfn-paper`` the published one.
+    ``default`` is LightlySSL's of the method, ``rbfn`` ours, ``rbfn-normalized`` ours with kernels
+    that share each sample out among them, ``rbfn-paper`` the published one.
     ``mlp`` has the depth, width and BatchNorm of the RBFN head with ReLU in place of the
     kernels, ``linear`` is one linear layer with the same BatchNorm after it. Two layers
     unless ``num_layers`` says otherwise; prediction heads always have two.
@@ -262,6 +263,8 @@ def build_head(
     """
     check_choice("head", name, HEADS)
     dims = (input_dim, hidden_dim, output_dim)
+    if name == "rbfn-normalized":
+        name, rbf_options = "rbfn", rbf_options | {"normalize": True}
     if name == "default":
         layers = num_layers if kind == "projection" else None
         return default_head(method, *dims, layers, kind=kind, published=published)

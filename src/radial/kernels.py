@@ -140,14 +140,14 @@ def read_state(path: Path) -> Mapping[str, Any]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         found = re.search(r"global:? ([\w.]+)", str(error), re.IGNORECASE)
-        reason = f" (it wants {found[1]})" if found else ""
+        if found is None:
+            raise ValueError(f"{path} is damaged or no checkpoint") from error
         raise ValueError(
-            f"{path}: refused, it holds more than tensors and primitives, or is damaged{reason}; "
+            f"{path}: refused, it holds more than tensors and primitives (it wants {found[1]}); "
             "checkpoints are read with weights_only=True"
         ) from error
-    except Exception as error:
-        reason = str(error).strip().split("\n")[0]
-        raise ValueError(f"{path}: not a readable checkpoint ({reason})") from error
+    except Exception as error:  # damaged bytes raise nearly anything
+        raise ValueError(f"{path} is damaged or no checkpoint") from error
     if not isinstance(state, Mapping):
         raise ValueError(f"{path}: expected a state dict, found {type(state).__name__}")
     return state

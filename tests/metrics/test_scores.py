@@ -43,7 +43,6 @@ class TestEveryScore:
         assert info.settings
         assert info.reference
         assert info.better in ("higher", "lower", "near 1")
-        assert info.cost in ("instant", "spectrum", "pairs", "neighbours")
         assert info.layer in info.layers
         assert set(info.layers) <= set(LAYERS)
 

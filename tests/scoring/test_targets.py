@@ -184,9 +184,9 @@ def half_a_network(path: Path) -> None:
     [
         ("gone.ckpt", lambda path: None, "no such target"),
         ("evil.ckpt", malicious, "refused, it holds more than tensors"),
-        ("old.ckpt", old_pickle, "not a readable checkpoint"),
+        ("old.ckpt", old_pickle, "is damaged or no checkpoint"),
         ("cut.ckpt", lambda path: path.write_bytes(b"PK\x03\x04 nothing"), "not a readable"),
-        ("cut.safetensors", lambda path: path.write_bytes(b"\x10"), "not a readable checkpoint"),
+        ("cut.safetensors", lambda path: path.write_bytes(b"\x10"), "is damaged or no checkpoint"),
         ("list.pt", lambda path: torch.save([1, 2], path), "expected a state dict, found list"),
         ("empty.pt", lambda path: torch.save({"epoch": 3}, path), "holds no tensors by name"),
         ("folder", lambda path: path.mkdir(), "is not the directory of a run"),

@@ -169,6 +169,21 @@ def test_pairs_share_all_but_the_head() -> None:
     assert paired_heads(pd.DataFrame()).columns.tolist() == row.index.tolist()
 
 
+def test_a_learning_rate_may_be_tuned_for_each_head() -> None:
+    rows = [
+        {"head": head, "seed": seed, "base_lr": lr, "accuracy": 0.5 + lr}
+        for head, lr in (("default", 0.1), ("rbfn", 0.2))
+        for seed in (0, 1)
+    ]
+    row = paired_heads(make(rows)).iloc[0]
+    assert (row["pairs"], row["tuned"]) == (2, "base_lr 0.1 and 0.2")
+    assert row["difference"] == pytest.approx(0.1)
+    swept = [*rows, rows[0] | {"base_lr": 0.2, "accuracy": 0.1}]  # no longer one value a head
+    row = paired_heads(make(swept)).iloc[0]
+    assert (row["pairs"], row["tuned"]) == (1, "")
+    assert row["difference"] == pytest.approx(0.6)
+
+
 def test_t_interval() -> None:
     values = np.array([0.1, 0.3, 0.2, 0.6])
     expected = stats.t.interval(0.9, 3, values.mean(), stats.sem(values))

@@ -83,7 +83,7 @@ def test_power_of_two() -> None:
         ({"epochs": 0}, "epochs must be an integer of at least 1, not 0"),
         ({"batch_size": 1}, "batch_size must be an integer of at least 2"),
         ({"base_lr": float("nan")}, "base_lr must be a finite number"),
-        ({"num_kernels": 64}, "num_kernels is for the heads rbfn and rbfn-paper, not default"),
+        ({"num_kernels": 64}, "num_kernels is for RBFN heads, not for default"),
         ({"radial_function": "gauss"}, "unknown radial_function 'gauss'; known: 'gaussian'"),
         ({"head": "linear", "num_layers": 3}, "num_layers is not for the linear head"),
         ({"loggers": "wandb"}, "loggers must be a tuple of names, not 'wandb'"),

@@ -8,7 +8,7 @@ Legend: N samples, D features.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -21,7 +21,14 @@ _SAMPLES = 4096  # at most; the silhouette looks at all their pairs
 _STARTS = 3
 
 
-def kmeans_silhouette(z: Tensor, *, clusters: int = 10, seed: int = 0) -> float:
+class Clusters(NamedTuple):
+    """The samples that were used, and the cluster of each."""
+
+    samples: Any  # (N, D), a NumPy array
+    labels: Any  # (N,)
+
+
+def kmeans_silhouette(z: Tensor | Clusters, *, clusters: int = 10, seed: int = 0) -> float:
     """Mean silhouette of k-means clusters, between −1 and 1; higher is better, weakly.
 
     Rousseeuw, 1987, https://doi.org/10.1016/0377-0427(87)90125-7, by scikit-learn, of at most 4,096
@@ -29,21 +36,25 @@ def kmeans_silhouette(z: Tensor, *, clusters: int = 10, seed: int = 0) -> float:
     """
     from sklearn.metrics import silhouette_score
 
-    return float(silhouette_score(*_kmeans(z, clusters, seed)))
+    return float(silhouette_score(*_clusters(z, clusters, seed)))
 
 
-def kmeans_davies_bouldin(z: Tensor, *, clusters: int = 10, seed: int = 0) -> float:
+def kmeans_davies_bouldin(z: Tensor | Clusters, *, clusters: int = 10, seed: int = 0) -> float:
     """Davies–Bouldin index of the same k-means clusters, at least 0; lower is better, weakly.
 
     Davies & Bouldin, 1979, https://doi.org/10.1109/TPAMI.1979.4766909, by scikit-learn.
     """
     from sklearn.metrics import davies_bouldin_score
 
-    return float(davies_bouldin_score(*_kmeans(z, clusters, seed)))
+    return float(davies_bouldin_score(*_clusters(z, clusters, seed)))
 
 
-def _kmeans(z: Tensor, clusters: int, seed: int) -> tuple[Any, Any]:
-    """The samples used and the cluster of each, as arrays."""
+def _clusters(z: Tensor | Clusters, clusters: int, seed: int) -> Clusters:
+    return z if isinstance(z, Clusters) else kmeans(z, clusters=clusters, seed=seed)
+
+
+def kmeans(z: Tensor, *, clusters: int = 10, seed: int = 0) -> Clusters:
+    """k-means by scikit-learn; both scores take its result in place of the samples."""
     from sklearn.cluster import KMeans
 
     check_features(z)
@@ -55,4 +66,4 @@ def _kmeans(z: Tensor, clusters: int, seed: int) -> tuple[Any, Any]:
     distinct(x, least=clusters + 1)
     samples = x.double().numpy()
     model = KMeans(n_clusters=clusters, n_init=_STARTS, random_state=seed)
-    return samples, model.fit_predict(samples)
+    return Clusters(samples, model.fit_predict(samples))

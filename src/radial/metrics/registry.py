@@ -23,6 +23,12 @@ from radial.metrics import assignments, clusters, dimension, hypersphere, kernel
 from radial.metrics.lidar import lidar
 
 LAYERS = ("kernels", "backbone", "projector")
+ARROWS = {  # which way is better: a sign, and words
+    "higher": ("↑", "higher is better"),
+    "lower": ("↓", "lower is better"),
+    "near 1": ("≈1", "nearer to 1 is better"),
+    "none": ("·", "describes, does not rank"),
+}
 LIDAR_DELTA = 1e-4  # as in the paper; added to the within-image covariance
 
 
@@ -45,6 +51,11 @@ class Sample:
     def spectra(self) -> spectra.Spectra:
         assert self.features is not None
         return spectra.Spectra(self.features)
+
+    @cached_property
+    def clustered(self) -> clusters.Clusters:
+        assert self.features is not None
+        return clusters.kmeans(self.features)
 
     @cached_property
     def standardised(self) -> Tensor:
@@ -95,7 +106,6 @@ class ScoreInfo:
     needs: str  # an attribute of Sample: kernels, features, views, nearest or activations
     layer: str  # where it is read unless told otherwise
     better: str  # higher, lower, near 1
-    cost: str  # instant, spectrum (one Gram matrix, shared), pairs, neighbours
     settings: str
     reference: str
     fn: Callable[[Sample], float]
@@ -145,86 +155,86 @@ _ENTRIES = (
     _entry(
         "sns_paper",
         "separation of kernels as published, shapes used as if they were widths",
-        needs="kernels", layer="kernels", better="higher", cost="instant",
+        needs="kernels", layer="kernels", better="higher",
         settings="δ = ‖c_i−c_j‖/(√D √(ε_i²+ε_j²+1e-8))", reference=_SNS, fn=_sns("shapes"),
     ),
     _entry(
         "sns_width",
         "separation of kernels with widths: the same for every form of one function",
-        needs="kernels", layer="kernels", better="higher", cost="instant",
+        needs="kernels", layer="kernels", better="higher",
         settings="δ with σ = 1/(√2 ε) for ε", reference=_SNS, fn=_sns("widths"),
     ),
     _entry(
         "sns_width_raw",
         "the same without √D; starts near its maximum 1/e on a calibrated head",
-        needs="kernels", layer="kernels", better="higher", cost="instant",
+        needs="kernels", layer="kernels", better="higher",
         settings="δ with σ for ε, without √D", reference=_SNS,
         fn=_sns("widths", dimension_correction=False),
     ),
     _entry(
         "center_spread",
         "root mean square deviation of the centres",
-        needs="kernels", layer="kernels", better="higher", cost="instant",
+        needs="kernels", layer="kernels", better="higher",
         settings="per coordinate", reference=_OURS,
         fn=lambda sample: kernels.center_spread(_kernels(sample).centers),
     ),
     _entry(
         "center_rank",
         "effective rank of the centres",
-        needs="kernels", layer="kernels", better="higher", cost="instant",
+        needs="kernels", layer="kernels", better="higher",
         settings="centred", reference=_OURS,
         fn=lambda sample: kernels.center_rank(_kernels(sample).centers),
     ),
     _entry(
         "kernel_occupancy",
         "entropy of the nearest kernel over images: how many kernels are in use",
-        needs="nearest", layer="kernels", better="higher", cost="instant",
+        needs="nearest", layer="kernels", better="higher",
         settings="nearest in ε‖x−c‖, over ln K", reference=_OURS, fn=_occupancy,
     ),
     _entry(
         "kernel_information",
         "mutual information between the nearest kernels of two views, beyond chance",
-        needs="nearest", layer="kernels", better="higher", cost="instant",
+        needs="nearest", layer="kernels", better="higher",
         settings="nats, expected value under chance subtracted", reference=_OURS,
         fn=_of("nearest", assignments.information),
     ),
     _entry(
         "kernel_agreement",
         "how often two views of an image share their nearest kernel, beyond chance",
-        needs="nearest", layer="kernels", better="higher", cost="instant",
+        needs="nearest", layer="kernels", better="higher",
         settings="Scott's π", reference=_OURS, fn=_of("nearest", assignments.agreement),
     ),
     _entry(
         "kernel_rank",
         "effective rank of the kernels' activations",
-        needs="activations", layer="kernels", better="higher", cost="spectrum",
+        needs="activations", layer="kernels", better="higher",
         settings="all views, standardised for each kernel, ε 1e-7", reference=_OURS,
         fn=lambda sample: spectra.rankme_centred(sample.standardised.flatten(0, -2)),
     ),
     _entry(
         "kernel_lidar",
         "LiDAR of the kernels' activations",
-        needs="activations", layer="kernels", better="higher", cost="spectrum",
+        needs="activations", layer="kernels", better="higher",
         settings=f"standardised for each kernel, δ {LIDAR_DELTA:g}, ε 1e-7", reference=_OURS,
         fn=_of("standardised", lidar, delta=LIDAR_DELTA),
     ),
     _entry(
         "rankme",
         "effective rank by singular values; compares runs of one method only",
-        needs="features", layer="projector", better="higher", cost="spectrum",
+        needs="features", layer="projector", better="higher",
         settings="uncentred, ε 1e-7", reference="Garrido et al., 2023, https://arxiv.org/abs/2210.02885",
         fn=_of("spectra", spectra.rankme),
     ),
     _entry(
         "rankme_centred",
         "the same without the mean direction",
-        needs="features", layer="projector", better="higher", cost="spectrum",
+        needs="features", layer="projector", better="higher",
         settings="centred, ε 1e-7", reference=_OURS, fn=_of("spectra", spectra.rankme_centred),
     ),
     _entry(
         "lidar",
         "effective rank of what tells images apart beyond their views",
-        needs="views", layer="projector", better="higher", cost="spectrum",
+        needs="views", layer="projector", better="higher",
         settings=f"δ {LIDAR_DELTA:g}, ε 1e-7",
         reference="Thilak et al., 2023, https://arxiv.org/abs/2312.04000",
         fn=_of("views", lidar, delta=LIDAR_DELTA),
@@ -232,68 +242,68 @@ _ENTRIES = (
     _entry(
         "alpha_req",
         "decay of the spectrum; not monotone, never to be maximised",
-        needs="features", layer="backbone", better="near 1", cost="spectrum",
+        needs="features", layer="backbone", better="near 1",
         settings="centred, ranks weighted 1/rank", reference=_ALPHA_REQ,
         fn=lambda sample: spectra.alpha_req(sample.spectra).alpha,
     ),
     _entry(
         "nesum",
         "sum of the eigenvalues over the largest",
-        needs="features", layer="backbone", better="higher", cost="spectrum",
+        needs="features", layer="backbone", better="higher",
         settings="centred", reference="He & Ozay, 2022", fn=_of("spectra", spectra.nesum),
     ),
     _entry(
         "stable_rank",
         "squared Frobenius norm over the largest squared singular value",
-        needs="features", layer="backbone", better="higher", cost="spectrum",
+        needs="features", layer="backbone", better="higher",
         settings="uncentred", reference="Tsitsulin et al., 2023, https://arxiv.org/abs/2305.16562",
         fn=_of("spectra", spectra.stable_rank),
     ),
     _entry(
         "participation_ratio",
         "(Σλ)² / Σλ²",
-        needs="features", layer="backbone", better="higher", cost="spectrum",
+        needs="features", layer="backbone", better="higher",
         settings="centred", reference="Gao et al., 2017, https://doi.org/10.1101/214262",
         fn=_of("spectra", spectra.participation_ratio),
     ),
     _entry(
         "decorrelation",
         "mean squared correlation of two features; confounded where a method optimises it",
-        needs="features", layer="backbone", better="lower", cost="spectrum",
+        needs="features", layer="backbone", better="lower",
         settings="centred", reference="Zbontar et al., 2021, https://arxiv.org/abs/2103.03230",
         fn=_of("spectra", spectra.decorrelation),
     ),
     _entry(
         "alignment",
         "mean squared distance of two views of an image",
-        needs="views", layer="projector", better="lower", cost="instant",
+        needs="views", layer="projector", better="lower",
         settings="unit length", reference=_UNIFORMITY, fn=_of("views", hypersphere.alignment),
     ),
     _entry(
         "uniformity",
         "log mean Gaussian potential of all pairs",
-        needs="features", layer="projector", better="lower", cost="pairs",
+        needs="features", layer="projector", better="lower",
         settings="unit length, t 2", reference=_UNIFORMITY,
         fn=_of("features", hypersphere.uniformity),
     ),
     _entry(
         "w2_uniformity",
         "Wasserstein distance to an isotropic Gaussian",
-        needs="features", layer="projector", better="lower", cost="spectrum",
+        needs="features", layer="projector", better="lower",
         settings="unit length", reference="Fang et al., 2024, https://arxiv.org/abs/2403.00642",
         fn=_of("spectra", hypersphere.w2_uniformity),
     ),
     _entry(
         "self_cluster",
         "squared cosines of all pairs, 0 at random and 1 where all are alike",
-        needs="features", layer="backbone", better="lower", cost="spectrum",
+        needs="features", layer="backbone", better="lower",
         settings="unit length", reference="Tsitsulin et al., 2023, https://arxiv.org/abs/2305.16562",
         fn=_of("spectra", hypersphere.self_cluster),
     ),
     _entry(
         "two_nn",
         "intrinsic dimension by the ratio of the two nearest distances",
-        needs="features", layer="backbone", better="lower", cost="neighbours",
+        needs="features", layer="backbone", better="lower",
         settings="duplicates left out, 10 % discarded",
         reference="Facco et al., 2017, https://doi.org/10.1038/s41598-017-11873-y",
         fn=_of("features", dimension.two_nn),
@@ -301,7 +311,7 @@ _ENTRIES = (
     _entry(
         "mst_dimension",
         "intrinsic dimension by the growth of minimum spanning trees",
-        needs="features", layer="backbone", better="lower", cost="neighbours",
+        needs="features", layer="backbone", better="lower",
         settings="duplicates left out, at most 4,096 images",
         reference="Birdal et al., 2021, https://arxiv.org/abs/2111.13171",
         fn=_of("features", dimension.mst_dimension),
@@ -309,16 +319,16 @@ _ENTRIES = (
     _entry(
         "kmeans_silhouette",
         "silhouette of ten k-means clusters; a weak baseline",
-        needs="features", layer="backbone", better="higher", cost="neighbours",
+        needs="features", layer="backbone", better="higher",
         settings="10 clusters", reference="scikit-learn",
-        fn=_of("features", clusters.kmeans_silhouette),
+        fn=_of("clustered", clusters.kmeans_silhouette),
     ),
     _entry(
         "kmeans_davies_bouldin",
         "Davies–Bouldin index of ten k-means clusters; a weak baseline",
-        needs="features", layer="backbone", better="lower", cost="neighbours",
+        needs="features", layer="backbone", better="lower",
         settings="10 clusters", reference="scikit-learn",
-        fn=_of("features", clusters.kmeans_davies_bouldin),
+        fn=_of("clustered", clusters.kmeans_davies_bouldin),
     ),
 )  # fmt: skip
 
@@ -336,6 +346,18 @@ def parse(name: str) -> tuple[str, str]:
     if layer:
         check_choice(f"layer of {name}", layer, SCORES[name].layers)
     return name, layer or SCORES[name].layer
+
+
+def layers_of(name: str) -> tuple[str, ...]:
+    """The layers that ``name`` may be read from: the one it names, or all, the usual one first.
+
+    >>> layers_of("rankme"), layers_of("rankme@backbone")
+    (('projector', 'backbone'), ('backbone',))
+    """
+    chosen, layer = parse(name)
+    if "@" in name:
+        return (layer,)
+    return (layer, *(other for other in SCORES[chosen].layers if other != layer))
 
 
 def kernel_scores(found: Kernels) -> dict[str, float]:

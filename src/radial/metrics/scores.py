@@ -16,7 +16,7 @@ from torch import Tensor
 
 from radial.checks import check_choice, check_shape, check_size
 from radial.kernels import Kernels
-from radial.metrics.registry import LAYERS, SCORES, Sample, ScoreInfo, parse
+from radial.metrics.registry import LAYERS, SCORES, Sample, ScoreInfo, layers_of, parse
 
 TOLERATED = 0.05  # share of half-samples on which a score may be undefined
 
@@ -66,9 +66,8 @@ class Scores:
         self.repeats, self.seed = repeats, seed
         self.wanted: dict[tuple[str, str], None] = {}
         for name in SCORES if names is None else names:
-            chosen, layer = parse(name)
-            layers = (layer,) if "@" in name else SCORES[chosen].layers
-            self.wanted |= dict.fromkeys((chosen, at) for at in layers)
+            chosen = parse(name)[0]
+            self.wanted |= dict.fromkeys((chosen, at) for at in layers_of(name))
         self._batches: dict[str, dict[str, list[Tensor]]] = {}
         self._kernels: Kernels | None = None
 

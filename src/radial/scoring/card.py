@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from radial.metrics.registry import parse
+from radial.metrics.registry import layers_of, parse
 from radial.metrics.scores import Score, compare, quality
 
 PACKAGES = ("radial-ssl", "torch", "torchvision", "scikit-learn")
@@ -88,15 +88,19 @@ def versions() -> dict[str, str]:
 
 
 def headline(cards: Sequence[Card], by: str | None = None) -> str | None:
-    """The key of the score that targets are ranked by: ``by``, or the first that all have."""
+    """The key of the score that targets are ranked by: ``by``, or the first that all have.
+
+    A name without a layer means the first of its layers that all have.
+    """
     if by is not None:
-        name, layer = parse(by)
-        key = f"{name}@{layer}"
-        if any(card.score(key) is None for card in cards):
-            raise ValueError(f"not every target has {key}: choose another --by")
-        return key
-    shared = (key for key in HEADLINES if all(card.score(key) is not None for card in cards))
-    return next(shared, None)
+        keys = [f"{parse(by)[0]}@{layer}" for layer in layers_of(by)]
+    else:
+        keys = list(HEADLINES)
+    shared = (key for key in keys if all(card.score(key) is not None for card in cards))
+    found = next(shared, None)
+    if by is not None and found is None:
+        raise ValueError(f"not every target has {' or '.join(keys)}: choose another --by")
+    return found
 
 
 def ranking(cards: Sequence[Card], by: str | None = None) -> tuple[list[Card], list[str]]:

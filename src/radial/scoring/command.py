@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from radial.files import write_atomically
+from radial.files import check_writable, write_atomically
 from radial.metrics.registry import parse
 from radial.scoring.card import ranking
 from radial.scoring.results import print_cards, write_json
@@ -28,9 +28,12 @@ def score_targets(
     json: str | None = None,
     html: str | None = None,
 ) -> int:
-    _check_files(json, html)
+    check_writable(None if json == "-" else json, html)
     if by is not None:
-        parse(by)
+        name = parse(by)[0]
+        asked = None if settings.scores is None else {parse(one)[0] for one in settings.scores}
+        if asked is not None and name not in asked:
+            raise ValueError(f"--by {by} is not among --scores {', '.join(settings.scores or ())}")
     if html is not None:
         if settings.data is None:
             raise ValueError("--html draws features: give --data as well")
@@ -38,6 +41,7 @@ def score_targets(
         from radial.scoring.plots import check_plotly
 
         check_plotly()  # now, not after minutes of computing
+    targets = list(dict.fromkeys(targets))
     with Bars() as progress:
         cards = score(targets, settings, figures=html is not None, progress=progress)
     order, sentences = ranking(cards, by)
@@ -57,7 +61,7 @@ def evaluate_targets(
 ) -> int:
     from radial.scoring.labels import evaluate, print_evaluations
 
-    _check_files(json)
+    check_writable(None if json == "-" else json)
     results = []
     with Bars() as progress:
         for target in targets:
@@ -74,8 +78,15 @@ def _keep(directory: str | Path | None, name: str, values: Any) -> None:
     """Beside the run's result.json; where that cannot be written, what was found still counts."""
     if directory is None:
         return
+    path = Path(directory) / name
     try:
-        write_json(Path(directory) / name, values)
+        if path.is_file() and "asked" in to_json.loads(path.read_bytes()):
+            print(f"radial: {path} belongs to a study and stays as it is", file=sys.stderr)
+            return
+    except (OSError, ValueError):
+        pass  # unreadable: it is replaced
+    try:
+        write_json(path, values)
     except OSError as error:
         print(f"radial: {name} was not written: {error}", file=sys.stderr)
 
@@ -85,13 +96,3 @@ def _write(file: str | None, values: Any) -> None:
         print(to_json.dumps(values, indent=2, allow_nan=False, ensure_ascii=False))
     elif file is not None:
         write_json(file, values)
-
-
-def _check_files(*files: str | None) -> None:
-    """A file that cannot be written is an error now, not after minutes of computing."""
-    for file in files:
-        if file in (None, "-"):
-            continue
-        path = Path(str(file))
-        if path.is_dir() or (path.parent.exists() and not path.parent.is_dir()):
-            raise ValueError(f"cannot write {file}: it is a directory, or its parent is a file")

@@ -37,7 +37,8 @@ def draw(
         _, values, axes = torch.pca_lowrank(x - mean, q=min(8, *x.shape), center=False)
     values, axes = values[:2], axes[:, :2]
     shown = slice(0, POINTS)
-    pairs = torch.pdist(centers.double()) if len(centers) > 1 else torch.zeros(0)
+    power = 1.0 if layer.distance == "manhattan" else 2.0
+    pairs = torch.pdist(centers.double(), power) if len(centers) > 1 else torch.zeros(0)
     total = float((x - mean).square().sum())
     return Figures(
         spectra=lines,

@@ -84,7 +84,8 @@ def far_apart(target: Target) -> str:
         return ""
     assert target.kernels is not None
     centers = target.kernels.centers[:512].double()
-    apart = torch.pdist(centers).median() if len(centers) > 1 else torch.zeros(())
+    power = 1.0 if config.get("distance") == "manhattan" else 2.0
+    apart = torch.pdist(centers, power).median() if len(centers) > 1 else torch.zeros(())
     scaled = float(apart * target.kernels.shapes.double().median())
     if scaled < DEAD_BEYOND:
         return ""

@@ -12,18 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from radial.metrics.registry import SCORES
+from radial.metrics.registry import ARROWS, SCORES
 from radial.metrics.scores import Score
 from radial.scoring.card import Card
 from radial.scoring.plots import MAP_POINTS, colour, kernel_view, number, spectra_plot
 
 LAYERS = {"kernels": "Kernels", "backbone": "Backbone", "projector": "Projector"}
-ARROWS = {
-    "higher": ("↑", "higher is better"),
-    "lower": ("↓", "lower is better"),
-    "near 1": ("≈1", "nearer to 1 is better"),
-    "none": ("·", "describes, does not rank"),
-}
 
 
 def page(cards: Sequence[Card], ranking: Sequence[str] = ()) -> str:

@@ -13,11 +13,10 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from radial.files import write_atomically
-from radial.metrics.registry import LAYERS, SCORES
+from radial.metrics.registry import ARROWS, LAYERS, SCORES
 from radial.metrics.scores import Score
 from radial.scoring.card import Card
 
-ARROWS = {"higher": "↑", "lower": "↓", "near 1": "≈1"}
 READ_FROM = {
     "kernels": "kernels alone",
     "nearest": "kernels and views",
@@ -90,7 +89,7 @@ def _table(cards: Sequence[Card]) -> Table:
             found = [card.score(f"{name}@{layer}") for card in cards]
             given = [score for score in found if score is not None]
             counts = "/".join(dict.fromkeys(str(score.samples) for score in given))
-            table.add_row(f"  {name}", ARROWS[given[0].better], *map(cell, found), counts)
+            table.add_row(f"  {name}", ARROWS[given[0].better][0], *map(cell, found), counts)
     return table
 
 
@@ -137,5 +136,5 @@ def print_registry(console: Console | None = None) -> None:
         table.add_column(name, overflow="fold")
     for info in SCORES.values():
         about = f"{info.description} ({info.settings}); {info.reference}"
-        table.add_row(info.name, ARROWS[info.better], READ_FROM[info.needs], about)
+        table.add_row(info.name, ARROWS[info.better][0], READ_FROM[info.needs], about)
     (console or Console()).print(table, markup=False)

@@ -62,12 +62,17 @@ def _from_kernels(target: Target, settings: Settings) -> Card:
     repeats = settings.repeats if len(target.kernels.centers) <= QUICK else 0
     scores = Scores(settings.scores, repeats=repeats, seed=settings.seed)
     scores.update("kernels", kernels=target.kernels)
+    found = scores.compute()
+    if not found:
+        raise ValueError(
+            f"{', '.join(settings.scores or ())} cannot be read without images: give --data"
+        )
     return _card(
         target,
         str(target.facts["config"]["backbone"]) if target.facts else "not read",
         status or "not measured",
         reason or "no images: give --data for the full card",
-        scores=annotated(scores.compute(), target, status),
+        scores=annotated(found, target, status),
         data=_file_facts(target) | _layer_facts(target.kernels),
     )
 

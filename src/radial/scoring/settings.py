@@ -16,17 +16,17 @@ class Settings:
     """What a card is computed on; the same for every target, so that they compare.
 
     Args:
-        data: a dataset as for ``radial train``, or None for what the kernels alone can tell.
+        data: a dataset as for radial train, or null for what the kernels alone can tell.
         part: train, val or test.
-        images: N, at most.
-        view_images: n, at most, of the same images.
-        views: q of each of the n images.
+        images: how many images, at most.
+        view_images: how many of these also as augmented views, at most.
+        views: of each of those.
         augment: the method whose first view the q views are drawn from.
-        scores: names as in ``radial score --list``, all by default.
+        scores: names as in radial score --list, every layer where none is named; all by default.
         repeats: half-samples that the intervals are computed from; 0 for none.
         seed: of the choice of images, the views and the half-samples.
         image_size: by default what the target was trained at, else the dataset's.
-        split: as for ``radial train``.
+        split: as for radial train.
         data_root: where downloaded datasets are kept.
         max_bad_images: how many unreadable images are skipped before it is an error.
         backbone: architecture of checkpoints that are not radial's.
@@ -72,13 +72,13 @@ class EvalSettings:
     """How a target is evaluated with labels.
 
     Args:
-        data: a labelled dataset as for ``radial train``.
+        data: a labelled dataset as for radial train.
         protocol: exact, paper, or both as exact,paper.
         k: neighbours that vote.
         temperature: of their votes.
         seed: of the paper protocol's split and the bootstrap.
         image_size: by default what the target was trained at, else the dataset's.
-        split: as for ``radial train``.
+        split: as for radial train.
         data_root: where downloaded datasets are kept.
         max_bad_images: how many unreadable images are skipped before it is an error.
         backbone: architecture of checkpoints that are not radial's.

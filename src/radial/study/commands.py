@@ -225,11 +225,13 @@ def audit(arguments: list[str]) -> int:
     _needs_study()
     from rich.console import Console
 
-    from radial.files import write_atomically
+    from radial.files import check_writable, write_atomically
+    from radial.study.analysis.columns import final
     from radial.study.audit import audit, print_audit
     from radial.study.table import directions, read_runs
 
-    runs = read_runs(options.directory, tell=_warn)
+    check_writable(options.csv)
+    runs = final(read_runs(options.directory, tell=_warn))
     found = audit(runs, directions(runs))
     print_audit(found, Console())
     if options.csv is not None:
@@ -242,16 +244,24 @@ def report(arguments: list[str]) -> int:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--html", type=Path, metavar="FILE", help="by default DIR/report.html")
     parser.add_argument("--markdown", type=Path, metavar="FILE")
+    parser.add_argument(
+        "--small", action="store_true", help="load plotly.js from its CDN: figures need the network"
+    )
     parser.add_argument("--tables", type=Path, metavar="DIR", help="every table as CSV and Parquet")
     options = parser.parse_args(arguments)
     _needs_study()
+    from radial.files import check_writable
     from radial.study.report import write_report
 
+    check_writable(options.html, options.markdown)
+    if options.tables is not None:
+        check_writable(options.tables / "runs.csv")
     for line in write_report(
         options.directory,
         html=options.html or options.directory / "report.html",
         markdown=options.markdown,
         tables=options.tables,
+        small=options.small,
         tell=_warn,
     ):
         print(line)

@@ -262,6 +262,7 @@ def from_values(values: Mapping[str, Any], changes: Mapping[str, Any] | None = N
         if set(values["sample"]) != {"runs", "seed"}:
             raise ValueError(f"sample takes runs and seed, not {', '.join(drawn)}")
         check_size("sample: runs", values["sample"]["runs"])
+        check_size("sample: seed", values["sample"]["seed"], minimum=0)
     return Study(**values)
 
 

@@ -27,7 +27,7 @@ def print_plan(study: Study, runs: Sequence[Planned]) -> None:
     shared = [
         f"{k} {_plain(v)}"
         for k, v in settings[0].items()
-        if k not in varying and v and v != usual[k]
+        if k not in varying and v and (v != usual[k] or k in ("data", "epochs"))
     ]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("run", *varying):

@@ -81,7 +81,7 @@ def read_runs(directory: Path | str, *, tell: Tell | None = None) -> pd.DataFram
 
 
 def _differs(values: Mapping[str, Any] | None, asked: str) -> bool:
-    return bool(asked) and values is not None and values.get("asked", asked) != asked
+    return bool(asked) and values is not None and values.get("asked") != asked
 
 
 def _row(

@@ -61,12 +61,13 @@ def build(
     backbone.to(device)
     projection.to(device)
     batches = list(features(backbone, data, views, config, device))
-    if config.head == "rbfn" and config.calibrate and fresh:
+    calibrated = config.calibrate and config.head in ("rbfn", "rbfn-normalized")
+    if calibrated and fresh:
         calibrate(projection, batches, seed=config.seed)
     health = diagnose(projection, batches)
     if prediction is not None:
         prediction.to(device)
-        if config.head == "rbfn" and config.calibrate and fresh:
+        if calibrated and fresh:
             with torch.no_grad():
                 embeddings = [copy.deepcopy(projection)(batch) for batch in batches]
             calibrate(prediction, embeddings, seed=config.seed)

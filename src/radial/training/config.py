@@ -16,7 +16,7 @@ RADIAL_FUNCTIONS = (
     "gaussian", "quadratic", "inverse_quadratic", "multiquadric", "inverse_multiquadric", "tps",
     "linear", "rth", "matern32", "matern52",
 )  # fmt: skip
-HEADS = ("default", "rbfn", "rbfn-paper", "mlp", "linear")
+HEADS = ("default", "rbfn", "rbfn-normalized", "rbfn-paper", "mlp", "linear")
 LOGGERS = ("tensorboard", "mlflow", "wandb")
 
 _SGD = {"optimizer": "sgd", "base_lr": 0.12, "weight_decay": 5e-4}
@@ -83,8 +83,8 @@ class RunConfig:
 
     Args:
         method: simclr, moco, byol, swav, simsiam, barlow_twins or vicreg.
-        head: default (LightlySSL's), rbfn, rbfn-paper (as published: dead), mlp (an MLP with the
-            depth, width and BatchNorm of rbfn) or linear.
+        head: default (LightlySSL's), rbfn, rbfn-normalized, rbfn-paper (as published: dead), mlp
+            (an MLP with the depth, width and BatchNorm of rbfn) or linear.
         data: digits, cifar10, cifar100, stl10, fashion-mnist, folder:PATH, imagenet:PATH,
             imagenet100:PATH or open-images:PATH.
         out: directory of the run; by default runs/DATA-METHOD-HEAD-SEED.
@@ -107,7 +107,7 @@ class RunConfig:
         residual: x + RBF(x); by default as the head has it.
         head_batch_norm: BatchNorm in an RBFN head; by default as the head has it.
         published_head: the default head as in the published runs: SimCLR's without BatchNorm.
-        calibrate: set an RBFN head from real features before training (rbfn only).
+        calibrate: set an RBFN head from real features before training (not rbfn-paper).
         temperature: of SimCLR, MoCo and SwAV.
         momentum: of the momentum encoder of MoCo and BYOL.
         queue_size: keys in MoCo's queue, or embeddings in SwAV's (0: none).
@@ -211,7 +211,9 @@ class RunConfig:
                 raise ValueError(f"{name} is for {', '.join(methods)}, not {self.method}")
         for name, usual in _ONLY_RBFN.items():
             if getattr(self, name) != usual and not self.head.startswith("rbfn"):
-                raise ValueError(f"{name} is for the heads rbfn and rbfn-paper, not {self.head}")
+                raise ValueError(f"{name} is for RBFN heads, not for {self.head}")
+        if self.head == "rbfn-normalized" and self.normalize is False:
+            raise ValueError("normalize is true for the head rbfn-normalized: rbfn has it false")
         if self.head == "linear" and self.num_layers is not None:
             raise ValueError("num_layers is not for the linear head, which has one")
 
@@ -295,6 +297,8 @@ def resolve(config: RunConfig, *, images: int, image_size: int, features: int) -
         "warmup_epochs": warmup,
         **DEFAULTS[config.method],
     }
+    if config.head == "rbfn-normalized":
+        chosen["normalize"] = True
     if config.method == "byol":
         steps = config.epochs * (images // batch)
         chosen["momentum"] = min(0.996, max(0.9, 1.0 - 30.0 / max(1, steps)))

@@ -27,6 +27,8 @@ def export(
     path = run
     if run.is_dir():
         path = run / (LAST if (run / LAST).is_file() else STOPPED)
+        if not path.is_file():
+            raise ValueError(f"{run} has no checkpoint: not the directory of a run, or too young")
     for file in (backbone, head):
         if file is not None and Path(file).suffix != ".safetensors":
             raise ValueError(f"weights are written as .safetensors, not {str(file)!r}")

@@ -102,7 +102,7 @@ def resume(
         if not result.stopped:
             console = console or Console(stderr=True)
             console.print(f"radial: {directory} is complete; more --epochs extend it", markup=False)
-            return result
+            return replace(result, directory=str(directory))  # it may have moved
     checkpoint = None
     if (directory / LAST).is_file():
         checkpoint = read_checkpoint(directory / LAST)

@@ -105,8 +105,9 @@ def analyse(
 
 
 def _heads(runs: pd.DataFrame) -> pd.DataFrame:
-    """The default head against each kind of RBFN head."""
-    others = sorted(set(rbfn_runs(runs)["head"])) if "head" in runs else []
+    """The default head against every other, RBFN heads first."""
+    names = sorted(set(runs["head"].astype(str)) - {"default"}) if "head" in runs else []
+    others = sorted(names, key=lambda name: not name.startswith("rbfn"))
     tables = [paired_heads(runs, "default", head) for head in others]
     tables = [table for table in tables if len(table)]
     return pd.concat(tables, ignore_index=True) if tables else frame([], PAIR_COLUMNS)

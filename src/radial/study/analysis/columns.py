@@ -38,6 +38,9 @@ HEAD_SETTINGS = frozenset(
      "distance", "normalize", "residual", "head_batch_norm", "published_head", "calibrate",
      "kernel_lr_scale", "shape_lr_scale")
 )  # fmt: skip
+# Settings that may be tuned for each head: where each head of a method has one value of its own,
+# that is part of what is compared.
+TUNED = ("base_lr", "weight_decay", "warmup_epochs")
 SETTINGS = tuple(f.name for f in fields(RunConfig) if f.name not in HOUSEKEEPING)
 
 

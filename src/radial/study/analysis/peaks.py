@@ -12,6 +12,7 @@ from radial.study.analysis.columns import (
     HEAD_SETTINGS,
     METRICS,
     SETTINGS,
+    TUNED,
     Array,
     by_data,
     codes,
@@ -25,7 +26,7 @@ from radial.study.analysis.columns import (
 BEST = tuple(f"{metric}_best" for metric in METRICS)
 PEAK_COLUMNS = ("data", "method", "head", "run", "runs", "tied", *METRICS, *BEST)
 PAIR_COLUMNS = ("data", "method", "a", "b", "pairs", "difference", "low", "high", "a_mean",
-                "b_mean", "a_runs", "b_runs")  # fmt: skip
+                "b_mean", "a_runs", "b_runs", "tuned")  # fmt: skip
 AVERAGE, POOLED = "average", "pooled"
 
 
@@ -70,7 +71,8 @@ def paired_heads(runs: pd.DataFrame, a: str = "default", b: str = "rbfn") -> pd.
     Only runs whose settings agree in all but what belongs to the head (its depth, width, kernels)
     are compared; where a head has several runs at the same settings, their mean counts, and the
     differences at one seed are averaged: a pair is one dataset, method and seed. ``a_runs`` and
-    ``b_runs`` say how many runs went in.
+    ``b_runs`` say how many runs went in. A learning rate or weight decay that was chosen for each
+    head (one value a method and head) may differ; ``tuned`` says where.
 
     The interval is Student's, d̄ ± t₀.₉₇₅(n−1) s/√n over the n pairs; NaN for a single pair. The
     row ``pooled`` takes the pairs of all methods alike: it speaks of these methods, and counts how
@@ -84,7 +86,7 @@ def paired_heads(runs: pd.DataFrame, a: str = "default", b: str = "rbfn") -> pd.
     seeds = runs["seed"] if "seed" in runs else pd.Series(0, index=runs.index)
     table = pd.DataFrame(
         {"data": runs["data"], "method": runs["method"], "seed": seeds, "head": runs["head"],
-         "settings": codes(runs, shared), "accuracy": numbers(runs, "accuracy")}
+         "settings": codes(_alike(runs), shared), "accuracy": numbers(runs, "accuracy")}
     )  # fmt: skip
     keys = ["data", "method", "seed", "settings"]
     cells = table.groupby([*keys, "head"], sort=False, dropna=False)["accuracy"]
@@ -110,9 +112,33 @@ def paired_heads(runs: pd.DataFrame, a: str = "default", b: str = "rbfn") -> pd.
                 {"data": data, "method": method, "a": a, "b": b, "pairs": len(part),
                  "difference": float(difference.mean()), "low": low, "high": high,
                  "a_mean": part["a"].mean(), "b_mean": part["b"].mean(),
-                 "a_runs": int(part["a_runs"].sum()), "b_runs": int(part["b_runs"].sum())}
+                 "a_runs": int(part["a_runs"].sum()), "b_runs": int(part["b_runs"].sum()),
+                 "tuned": _tuned(runs[runs["method"] == method], a, b)}
             )  # fmt: skip
     return frame(rows, PAIR_COLUMNS)
+
+
+def _alike(runs: pd.DataFrame) -> pd.DataFrame:
+    """Without the tuned settings of which each head of a method has one value."""
+    runs = runs.copy()
+    for name in (name for name in TUNED if name in runs):
+        values = runs.groupby(["data", "method", "head"])[name].transform("nunique")
+        most = values.groupby([runs["data"], runs["method"]]).transform("max")
+        runs[name] = runs[name].where(most > 1)
+    return runs
+
+
+def _tuned(runs: pd.DataFrame, a: str, b: str) -> str:
+    """
+    >>> _tuned(pd.DataFrame({"head": ["mlp", "rbfn"], "base_lr": [0.1, 0.2]}), "mlp", "rbfn")
+    'base_lr 0.1 and 0.2'
+    """
+    chosen = []
+    for name in (name for name in TUNED if name in runs):
+        first, second = (set(runs[runs["head"] == head][name].dropna()) for head in (a, b))
+        if len(first) == len(second) == 1 and first != second:
+            chosen.append(f"{name} {first.pop():g} and {second.pop():g}")
+    return ", ".join(chosen)
 
 
 def t_interval(values: Array, resolution: float = 0.0, level: float = 0.95) -> tuple[float, float]:

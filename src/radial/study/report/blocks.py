@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import pandas as pd
 
@@ -15,6 +16,7 @@ from radial.study.audit.audit import DEAD, Audit
 from radial.study.report import figures
 from radial.study.report.sheets import Cell, Sheet, text
 
+T = TypeVar("T")
 # Words of the notes that say why a section is empty, or not whole.
 NOTES = {
     "heads": ("heads are not compared", "no pairs"),
@@ -86,7 +88,17 @@ class Material:
 
     @cached_property
     def dead(self) -> list[bool]:
-        return [bool(flag) for flag in self.audit.flags[list(DEAD)].any(axis=1)]
+        """For each row of the runs."""
+        return self._of_audit(self.audit.flags[list(DEAD)].any(axis=1).tolist())
+
+    @cached_property
+    def flags(self) -> list[str]:
+        return self._of_audit(self.audit.flags["flags"].tolist())
+
+    def _of_audit(self, found: list[T]) -> list[T]:
+        """The audit looks at final checkpoints: those on the way, RUN@EPOCH, have their run's."""
+        by_run = dict(zip(self.audit.flags["run"].astype(str), found))
+        return [by_run[str(run).partition("@")[0]] for run in self.runs["run"]]
 
     def of(self, frame: pd.DataFrame, data: str) -> pd.DataFrame:
         return frame[frame["data"] == data].reset_index(drop=True) if len(frame) else frame

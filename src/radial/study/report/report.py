@@ -6,8 +6,10 @@ cards); the tables are written in full, as CSV and Parquet.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,15 +87,17 @@ def write_report(
     html: Path | str,
     markdown: Path | str | None = None,
     tables: Path | str | None = None,
+    small: bool = False,
     tell: Tell | None = None,
 ) -> list[str]:
     """Write the page and, where asked for, Markdown and a folder of tables.
 
-    Returns lines that say what was written. ``tell`` hears of files that could not be read.
+    Returns lines that say what was written. ``small`` leaves plotly.js, 4.6 MB, to its CDN: such a
+    page needs the network for its figures. ``tell`` hears of files that could not be read.
     """
     check_plotly()
     report = read_report(directory, tell=tell)
-    write_atomically(html, page(report))
+    write_atomically(html, page(report, small=small))
     lines = [f"report: {html}"]
     if markdown is not None:
         from radial.study.report.markdown import markdown_of
@@ -129,11 +133,10 @@ def csv_of(frame: pd.DataFrame, numbers: str | None = None) -> str:
     return str(frame.to_csv(index=False, lineterminator="\n", float_format=numbers))
 
 
-def page(report: Report) -> str:
-    """One self-contained HTML page."""
+def page(report: Report, *, small: bool = False) -> str:
+    """One HTML page; self-contained, unless it shall be small."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
-    from plotly.offline import get_plotlyjs
 
     import radial.scoring
 
@@ -170,8 +173,20 @@ def page(report: Report) -> str:
         notes=material.analysis.notes,
         study=report.basis.study,
         material=Markup(_json(inside)),
-        plotly=Markup(get_plotlyjs()),
+        plotly=Markup(_plotly(small)),
     )
+
+
+def _plotly(small: bool) -> str:
+    """The script element of plotly.js: itself, or where to find just this version of it."""
+    from plotly.offline import get_plotlyjs, get_plotlyjs_version
+
+    script = get_plotlyjs()
+    if not small:
+        return f"<script>{script}</script>"
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    source = f"https://cdn.plot.ly/plotly-{get_plotlyjs_version()}.min.js"
+    return f'<script src="{source}" integrity="sha256-{digest}" crossorigin="anonymous"></script>'
 
 
 def _embedded(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from radial.study.analysis.columns import method_order
-from radial.study.audit.audit import RULES, Audit
+from radial.study.audit.audit import DEAD, RULES, Audit
 from radial.study.report.blocks import Block, Material, Section, method_cell
 from radial.study.report.sheets import (
     Cell,
@@ -66,8 +66,7 @@ def all_runs(material: Material) -> Section:
     columns += ["seed", *(words(name) for name in names), "training loss", "accuracy",
                 Column(text="audit", numeric=False)]  # fmt: skip
     rows = []
-    flags = [str(value) for value in material.audit.flags["flags"]]
-    for row, flag in zip(frame.head(SHOWN).to_dict("records"), flags):
+    for row, flag in zip(frame.head(SHOWN).to_dict("records"), material.flags):
         low, high = row.get("accuracy_low"), row.get("accuracy_high")
         span = between(100 * low, 100 * high) if known(low) and known(high) else ""
         cells = [text(row["run"]), *([text(row["data"])] if several else [])]
@@ -135,7 +134,8 @@ def _audit_correlations(found: Audit) -> Iterator[Sheet]:
 
 
 def _flagged(material: Material) -> Iterator[Sheet]:
-    flags = material.audit.flags[material.dead]
+    flags = material.audit.flags
+    flags = flags[flags[list(DEAD)].any(axis=1)]
     if flags.empty:
         return
     several = len(material.datasets) > 1

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from radial.scoring.page import ARROWS
+from radial.metrics.registry import ARROWS
 from radial.study.analysis.columns import METRICS, method_order, numbers, score_columns
 from radial.study.analysis.regret import RANDOM
 from radial.study.report import figures

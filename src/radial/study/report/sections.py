@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
+
 from radial.study.analysis.columns import METRICS
 from radial.study.analysis.peaks import AVERAGE
 from radial.study.report import figures
@@ -87,16 +89,16 @@ def heads(material: Material) -> Section:
         for (a, b), group in part.groupby(["a", "b"], sort=False):
             rows[f"{b} − {a}"] = [
                 [method_cell(material, row["method"]),
-                 points(row["difference"], bold=_apart(row),
+                 points(row["difference"], bold=_apart(row), title=row["tuned"],
                         note=between(100 * row["low"], 100 * row["high"])),
                  percent(row["a_mean"], title=several(row["a_runs"], "run")),
                  percent(row["b_mean"], title=several(row["b_runs"], "run")), count(row["pairs"])]
                 for row in group.to_dict("records")
             ]  # fmt: skip
         sheet = grouped(
-            "heads", ["method", "difference", str(part["a"].iloc[0]), "RBFN", "pairs"], rows,
+            "heads", ["method", "difference", str(part["a"].iloc[0]), "other", "pairs"], rows,
             last=True, note="Mean accuracy in percent; difference in percentage points, bold where "
-            "its interval does not contain 0.",
+            "its interval does not contain 0." + _tuned(part),
         )  # fmt: skip
         blocks.append(
             Block(
@@ -112,13 +114,21 @@ def heads(material: Material) -> Section:
         )
     return Section(
         key="heads",
-        title="Default against RBFN",
+        title="The default head against others",
         short="Heads",
         lead="Paired by method and seed, all settings but the head's alike. Runs that did not "
         "learn are among them: see the audit.",
         blocks=tuple(blocks),
         missing=material.notes("heads"),
     )
+
+
+def _tuned(table: pd.DataFrame) -> str:
+    lines = dict.fromkeys(
+        f"{row['method']} {row['tuned']} ({row['a']}, {row['b']})"
+        for row in table[table["tuned"] != ""].to_dict("records")
+    )
+    return f" Tuned for each head: {'; '.join(lines)}." if lines else ""
 
 
 def importance(material: Material) -> Section:
