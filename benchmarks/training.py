@@ -33,11 +33,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from radial.backbones import build_backbone
 from radial.data import load_data
-from radial.data.views import augment, recipe
+from radial.data.recipes import recipe
+from radial.data.views import augment
 from radial.optim import parameter_groups
 from radial.training.building import build
 from radial.training.config import RunConfig
-from radial.training.directory import METRICS
+from radial.training.conventions import METRICS
 from radial.training.progress import Metrics
 from radial.training.run import train
 

@@ -20,7 +20,8 @@ from lightly.transforms.utils import IMAGENET_NORMALIZE
 from PIL import Image
 from torch import Tensor
 
-from radial.data.views import View, augment, recipe
+from radial.data.recipes import View, recipe
+from radial.data.views import augment
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,7 +74,19 @@ def test_train_help_names_every_option(capsys) -> None:
         (["score", "x", "--scores", "rank"], "unknown score 'rank'; known: 'sns_paper'"),
         (["score", "x", "--images", "few"], "images"),
         (["score", "x", "--html", "page.html"], "--html draws features: give --data as well"),
-        (["score", "x", "--json", "/"], "cannot write /"),
+        (["score", "x", "--json", "/"], "cannot write /: it is a directory"),
+        (
+            ["score", "x", "--html", "/dev/null/x", "--data", "digits"],
+            "/dev/null is not a directory",
+        ),
+        (
+            ["score", "x", "--scores", "lidar", "--by", "rankme"],
+            "--by rankme is not among --scores",
+        ),
+        (["score", "abcache"], "no such target 'abcache'"),  # not the switch --cache
+        (["train", "--epochs", "ten"], "epochs must be int, not ten"),
+        (["train", "--precision", "64"], "precision must be one of '32', 'bf16', '16', not 64"),
+        (["export", ".", "--to", "x.safetensors"], ". has no checkpoint"),
         (["eval", "x"], "--data is needed"),
         (["eval", "x", "--data", "digits"], "no such target 'x'"),
         (["eval", "x", "--data", "digits", "--protocol", "linear"], "unknown protocol 'linear'"),
@@ -193,7 +205,7 @@ def test_damaged_checkpoint_is_one_line(content, capsys, tmp_path) -> None:
     path.write_bytes(content)
     assert main(["score", str(path)]) == 2
     captured = capsys.readouterr()
-    assert captured.err.startswith(f"radial: error: {path}: ")
+    assert captured.err.startswith(f"radial: error: {path} is damaged or no checkpoint")
     assert captured.err.count("\n") == 1
 
 

@@ -92,7 +92,7 @@ def train_command(arguments: list[str]) -> int:
         from radial.training.run import train
 
         result = train(config, overwrite=overwrite)
-    from radial.training.run import is_leader
+    from radial.training.devices import is_leader
 
     if not is_leader():
         return 0

@@ -33,7 +33,7 @@ from open_images_server import (
 )
 from PIL import Image
 
-from radial.data.open_images.fetch import FetchResult, Progress, fetch
+from radial.data.open_images.fetch import FetchResult, Reading, fetch
 from radial.data.open_images.manifest import Manifest, read_manifest, write_manifest
 from radial.data.open_images.metadata import find_metadata, official_files
 from radial.data.open_images.sampling import Sampling, sample
@@ -112,7 +112,7 @@ def test_the_same_bytes_whatever_happens(
     """
     files, rules = full
     source = tmp_path / "first" / "sample.csv"
-    seen: list[Progress] = []
+    seen: list[Reading] = []
     with serving(files, rules) as server:
         manifest = drawn(server, source)
         tables = [path for path in files if path.endswith(".csv")]
@@ -134,7 +134,7 @@ def test_the_same_bytes_whatever_happens(
     )  # fmt: skip
     assert per_class < planned  # a class ran out
     assert gone > 30
-    assert seen[-1] == Progress(9 * per_class, 9 * per_class, seen[-1].rate, 0.0)
+    assert seen[-1] == Reading(9 * per_class, 9 * per_class, seen[-1].rate, 0.0)
     totals = [now.total for now in seen]
     assert totals == sorted(totals, reverse=True)
     assert max(now.rate for now in seen) > 10_000

@@ -24,7 +24,7 @@ from open_images_server import (
 from radial.data import DataError
 from radial.data.open_images import arriving, workers
 from radial.data.open_images.dataset import open_subset
-from radial.data.open_images.fetch import FetchSettings, Progress, fetch
+from radial.data.open_images.fetch import FetchSettings, Reading, fetch
 from radial.data.open_images.manifest import Manifest, write_manifest
 
 
@@ -296,7 +296,7 @@ def test_interrupted_by_the_user(small: tuple[Path, Bucket, Manifest], tmp_path:
     source, server, manifest = small
     server.rules = {rows_of(manifest, "Cat")[0]: "silence once"}
 
-    def interrupt(now: Progress) -> None:
+    def interrupt(now: Reading) -> None:
         if now.done >= 5:
             raise KeyboardInterrupt
 
@@ -322,7 +322,7 @@ def test_interrupted_while_connecting(small: tuple[Path, Bucket, Manifest], tmp_
         how = FetchSettings(base=base, timeout=6.0, connections=2, retries=0)
         times: list[float] = []
 
-        def interrupt(_: Progress) -> None:
+        def interrupt(_: Reading) -> None:
             times.append(time.monotonic())
             raise KeyboardInterrupt
 
@@ -334,7 +334,7 @@ def test_interrupted_while_connecting(small: tuple[Path, Bucket, Manifest], tmp_
 def test_one_process_a_directory(small: tuple[Path, Bucket, Manifest], tmp_path: Path) -> None:
     source, server, _ = small
 
-    def again(_: Progress) -> None:
+    def again(_: Reading) -> None:
         with pytest.raises(DataError, match="another process is at work on"):
             fetch(source, tmp_path / "out", settings(server))
 

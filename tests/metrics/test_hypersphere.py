@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from radial.metrics import hypersphere as module
+from radial.metrics.gram import Spectra
 from radial.metrics.hypersphere import alignment, self_cluster, uniformity, w2_uniformity
-from radial.metrics.spectra import Spectra
 
 SCORES = [uniformity, w2_uniformity, self_cluster]
 

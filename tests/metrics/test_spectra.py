@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from radial.metrics import spectra as module
+from radial.metrics import gram as module
+from radial.metrics.gram import Spectra
 from radial.metrics.spectra import (
     PowerLaw,
-    Spectra,
     alpha_req,
     decorrelation,
     nesum,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import shutil
 import time
 
 import pytest
 import torch
+from rich.console import Console
 
 from radial.backbones import build_backbone
+from radial.cli import main
 from radial.data import load_data
 from radial.evaluation.features import extract
 from radial.metrics.registry import SCORES
@@ -17,6 +21,8 @@ from radial.metrics.spectra import rankme
 from radial.scoring.card import ranking
 from radial.scoring.scoring import score
 from radial.scoring.settings import Settings
+from radial.training.config import RunConfig
+from radial.training.run import train
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +134,8 @@ def test_ranking(cards) -> None:
     assert values == sorted(values, reverse=True)
     with pytest.raises(ValueError, match="not every target has sns_width@kernels"):
         ranking([cards["live"], cards["mlp"]], by="sns_width")
+    _, sentences = ranking([cards["untrained"], cards["live"]], by="lidar")  # one has no projector
+    assert sentences[0].startswith("ranked by lidar@backbone")
 
 
 def test_one_and_the_same_twice_is_within_noise(cards) -> None:
@@ -151,6 +159,8 @@ def test_kernels_alone(runs) -> None:
     }
     with pytest.raises(ValueError, match="has no RBF kernels: without --data"):
         score([str(runs["mlp"])])
+    with pytest.raises(ValueError, match="rankme cannot be read without images: give --data"):
+        score([str(runs["live"])], Settings(scores=("rankme",)))
 
 
 def test_published_checkpoint_without_images(tmp_path) -> None:
@@ -238,3 +248,28 @@ def test_unknown_score_and_too_few_images(runs, folder) -> None:
         score([str(runs["live"])], Settings(scores=("rank",)))
     with pytest.raises(ValueError, match="images in its val part; 16 are needed"):
         score([str(runs["live"])], Settings(data=f"folder:{folder}", part="val"))
+
+
+def test_what_belongs_to_a_study_stays(runs, tmp_path, capsys) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["live"], run)
+    card = run / "scores.json"
+    for before, kept in (('{"asked": "abc", "scores": []}', True), ('{"scores": []}', False)):
+        card.write_text(before)
+        assert main(["score", str(run)]) == 0
+        assert ("belongs to a study and stays" in capsys.readouterr().err) == kept
+        assert (card.read_text() == before) == kept
+
+
+def test_normalised_kernels_are_not_called_dead(folder, tmp_path) -> None:
+    """Far from all images, a normalised kernel still answers: its neighbours are as far."""
+    run = train(
+        RunConfig(
+            head="rbfn-normalized", data=f"folder:{folder}", data_root=str(tmp_path / "data"),
+            backbone="resnet9-w0.0625", hidden_dim=1024, num_kernels=8, batch_size=16, epochs=1,
+            threads=1, out=str(tmp_path / "run"),
+        ),
+        console=Console(file=io.StringIO()),
+    )  # fmt: skip
+    (card,) = score([run.directory])
+    assert card.status == "not measured"

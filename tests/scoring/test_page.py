@@ -340,12 +340,12 @@ def test_an_atlas_of_many_kernels_is_folded() -> None:
     assert "30 more kernels" in seen.text
 
 
-def test_large_images_become_thumbnails() -> None:
+def test_pictures_of_many_pixels_are_not_shown_as_squares() -> None:
     card = example()
-    atlas = Atlas(kernels=(3,), shares=(0.5,), images=torch.zeros(1, 2, 3, 224, 224).byte())
+    atlas = Atlas(kernels=(3,), shares=(0.5,), images=torch.zeros(1, 2, 3, 64, 64).byte())
     seen = Parsed(page([replace(card, figures=replace(card.figures, atlas=atlas))]))
     (picture,) = (a for tag, a in seen.tags if tag == "img")
-    assert (picture["width"], picture["height"], picture.get("class")) == ("198", "96", None)
+    assert (picture["width"], picture["height"], picture.get("class")) == ("132", "64", None)
 
 
 def test_reach_is_said_in_words() -> None:

@@ -14,7 +14,8 @@ from torchvision.models import resnet18
 
 from radial import RBFNProjectionHead, load_kernels
 from radial.layer import deepest_rbf_layer
-from radial.scoring.targets import IMAGENET, build, find, rebuild_head
+from radial.scoring.foreign import rebuild_head
+from radial.scoring.targets import IMAGENET, build, find
 from radial.training.export import export
 
 
@@ -185,7 +186,11 @@ def half_a_network(path: Path) -> None:
         ("gone.ckpt", lambda path: None, "no such target"),
         ("evil.ckpt", malicious, "refused, it holds more than tensors"),
         ("old.ckpt", old_pickle, "is damaged or no checkpoint"),
-        ("cut.ckpt", lambda path: path.write_bytes(b"PK\x03\x04 nothing"), "not a readable"),
+        (
+            "cut.ckpt",
+            lambda path: path.write_bytes(b"PK\x03\x04 nothing"),
+            "is damaged or no checkpoint",
+        ),
         ("cut.safetensors", lambda path: path.write_bytes(b"\x10"), "is damaged or no checkpoint"),
         ("list.pt", lambda path: torch.save([1, 2], path), "expected a state dict, found list"),
         ("empty.pt", lambda path: torch.save({"epoch": 3}, path), "holds no tensors by name"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import json
 import math
@@ -42,6 +44,7 @@ def make_store(path: Path, *, data: tuple[str, ...] = ("digits",), name: str = "
     store = Store(path)
     study = from_values(values | changes)
     store.create(study)
+    asked = store.steps(study)
     random = np.random.default_rng(5)
     for run in study.runs():
         config, folder = run.config, store.run(run.id)
@@ -61,14 +64,22 @@ def make_store(path: Path, *, data: tuple[str, ...] = ("digits",), name: str = "
                        enumerate(("accuracy", "f1", "precision", "recall"))}  # fmt: skip
             probe = metrics | {"low": skill - 0.02, "high": skill + 0.02, "test_samples": 360}
             few = {"accuracy": skill - 0.2 + 0.02 * random.standard_normal()}
-            write(folder / "eval.json", {"probes": {"exact": probe}, "knn_few": few})
+            found = {"probes": {"exact": probe}, "knn_few": few}
+            write(folder / "eval.json", found | {"asked": asked["eval.json"]})
         if study.score is not None:
             noise = dict(zip(SCORED, random.standard_normal(len(SCORED)) * 0.03))
             scores = [{"name": k, "layer": layer, "value": 100 * (skill + noise[k])}
                       for k, layer in SCORED.items()]  # fmt: skip
             scores.append({"name": "sns_paper", "layer": "kernels",
                            "value": 0.24 if config.head == "rbfn" else None})  # fmt: skip
-            write(folder / "scores.json", {"status": "ok", "scores": scores})
+            card = {"status": "ok", "scores": scores}
+            write(folder / "scores.json", card | {"asked": asked["scores.json"]})
+        if study.checkpoints:
+            less = {name: value - 0.1 for name, value in probe.items()}
+            row = {"epoch": 2, "train_loss": 5.2, "card": card,
+                   "evaluation": {"probes": {"exact": less}, "knn_few": few}}  # fmt: skip
+            found = {"rows": [row], "asked": asked["checkpoints.json"]}
+            write(folder / "checkpoints.json", found)
     return store
 
 
@@ -231,6 +242,33 @@ def test_nothing_is_fetched_and_the_file_is_small(text) -> None:
     assert text.count(get_plotlyjs()) == 1
     assert len(text.encode()) < 8_000_000
     assert len(text.encode()) - len(get_plotlyjs().encode()) < 500_000
+
+
+def test_a_small_page_names_its_one_source(report) -> None:
+    from plotly.offline import get_plotlyjs
+
+    text = page(report, small=True)
+    assert len(text.encode()) < 500_000
+    seen = Parsed(text)
+    (script,) = [a for name, a in seen.tags if name == "script" and a.get("src")]
+    digest = hashlib.sha256(get_plotlyjs().encode()).digest()
+    assert script["integrity"] == f"sha256-{base64.b64encode(digest).decode()}"
+    policy = next(a["content"] for _, a in seen.tags if a.get("http-equiv"))
+    assert policy.endswith("script-src 'unsafe-inline' https://cdn.plot.ly")
+    assert script["src"].startswith("https://cdn.plot.ly/plotly-")
+
+
+def test_checkpoints_on_the_way_have_the_flags_of_their_run(tmp_path) -> None:
+    changes = {"constants": {"backbone": "resnet9-w0.125", "epochs": 4, "save_every": 2}}
+    made = read_report(make_store(tmp_path / "s", checkpoints=True, **changes).path)
+    runs, flags = made.material.runs, made.material.flags
+    assert len(runs) == 2 * len(made.material.audit.flags) == len(flags) == 48
+    for run, verdict, flag in zip(runs["run"], runs["verdict"], flags):
+        dead = runs.loc[runs["run"] == run.partition("@")[0], "verdict"].item() == "dead head"
+        assert ("no signal" in flag) == dead, (run, verdict, flag)
+    rows = Parsed(page(made)).tables["runs"]
+    assert sum("@2" in row[0] for row in rows) == 24
+    assert sum("no signal" in row[-1] for row in rows) == 4  # two dead runs, two rows each
 
 
 def test_figures_are_valid_plotly(text) -> None:

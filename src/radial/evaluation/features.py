@@ -19,7 +19,8 @@ from torch import Generator, Tensor, nn
 
 from radial.checks import check_finite, check_shape, check_size
 from radial.data.images import Data, Images
-from radial.data.views import View, apply, draw
+from radial.data.recipes import View
+from radial.data.views import apply, draw
 from radial.evaluation.cache import Cache, fingerprint
 from radial.layer import deepest_rbf_layer
 
@@ -82,7 +83,7 @@ def extract_layers(
 
     >>> from radial.backbones import build_backbone
     >>> from radial.data import load_data
-    >>> from radial.data.views import recipe
+    >>> from radial.data.recipes import recipe
     >>> data = load_data("digits")
     >>> backbone, _ = build_backbone("resnet9-w0.125", image_size=32)
     >>> settings = {"mean": data.mean, "std": data.std, "image_size": data.image_size}

@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 
 from radial.checks import check_size
 from radial.metrics.dimension import distinct
-from radial.metrics.spectra import check_features
+from radial.metrics.gram import check_features
 
 _SAMPLES = 4096  # at most; the silhouette looks at all their pairs
 _STARTS = 3

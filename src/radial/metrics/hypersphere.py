@@ -16,7 +16,7 @@ from torch import Tensor
 
 from radial.checks import check_number, check_tensor
 from radial.distance import squared_norm
-from radial.metrics.spectra import (
+from radial.metrics.gram import (
     Spectra,
     as_spectra,
     check_features,

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from radial.checks import check_number
+from radial.metrics.gram import gram_matrix, row_blocks
 from radial.metrics.hypersphere import check_views
-from radial.metrics.spectra import entropy_rank, gram_matrix, row_blocks
+from radial.metrics.spectra import entropy_rank
 
 _ROUNDING = 1e-24  # a variance of so little of the mean square
 

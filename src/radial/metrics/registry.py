@@ -19,7 +19,7 @@ from torch import Tensor
 
 from radial.checks import check_choice
 from radial.kernels import Kernels
-from radial.metrics import assignments, clusters, dimension, hypersphere, kernels, spectra
+from radial.metrics import assignments, clusters, dimension, gram, hypersphere, kernels, spectra
 from radial.metrics.lidar import lidar
 
 LAYERS = ("kernels", "backbone", "projector")
@@ -48,9 +48,9 @@ class Sample:
         self.nearest, self.activations = nearest, activations
 
     @cached_property
-    def spectra(self) -> spectra.Spectra:
+    def spectra(self) -> gram.Spectra:
         assert self.features is not None
-        return spectra.Spectra(self.features)
+        return gram.Spectra(self.features)
 
     @cached_property
     def clustered(self) -> clusters.Clusters:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -81,10 +80,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def versions() -> dict[str, str]:
-    return {name: metadata.version(name) for name in PACKAGES}
 
 
 def headline(cards: Sequence[Card], by: str | None = None) -> str | None:

@@ -17,7 +17,7 @@ from radial.scoring.results import print_cards, write_json
 from radial.scoring.scoring import score
 from radial.scoring.settings import EvalSettings, Settings
 from radial.terminal import Bars
-from radial.training.directory import EVALUATION, SCORES
+from radial.training.conventions import EVALUATION, SCORES
 
 
 def score_targets(

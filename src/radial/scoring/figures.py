@@ -11,7 +11,7 @@ from torch import Tensor
 from radial.data.images import Images, resized
 from radial.evaluation.features import Layers
 from radial.layer import RBFLayer
-from radial.metrics.spectra import Spectra
+from radial.metrics.gram import Spectra
 from radial.scoring.card import Atlas, Figures
 
 POINTS = 1_500  # images on the map

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,17 +11,16 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from radial.data import Data, load_data
-from radial.evaluation.cache import default_cache
-from radial.evaluation.features import extract_layers
+from radial.data import Data
 from radial.evaluation.knn import knn
 from radial.evaluation.probe import probe
-from radial.scoring.card import versions
+from radial.scoring.card import PACKAGES
+from radial.scoring.measuring import Progress, load, network_layers
 from radial.scoring.results import short, widened
 from radial.scoring.settings import EvalSettings
 from radial.scoring.targets import Network, build, find
+from radial.training.versions import versions
 
-Progress = Callable[[str, int, int], None]
 PARTS = ("train", "val", "test")
 FEW = 0.01  # of the labels: the least that a label-free score must be worth
 
@@ -39,13 +38,7 @@ def evaluate(
     """
     target = find(name)
     if data is None:
-        data = load_data(
-            settings.data,
-            root=settings.data_root,
-            image_size=settings.image_size or target.image_size,
-            split=settings.split,
-            max_bad=settings.max_bad_images,
-        )
+        data = load(settings, settings.image_size or target.image_size)
     network = build(target, image_size=data.image_size, backbone=settings.backbone)
     return {
         "target": name,
@@ -94,7 +87,7 @@ def evaluate_network(
             "labels": int((few >= 0).sum()),
         },
         "warnings": list(network.notes),
-        "versions": versions(),
+        "versions": versions(PACKAGES),
     }
 
 
@@ -122,19 +115,7 @@ def _features(
     progress: Progress | None,
 ) -> tuple[Tensor, Tensor]:
     images = getattr(data, part)
-    mean, std = network.statistics or (data.mean, data.std)
-    what = f"{name}: {part}"
-    layers = extract_layers(
-        network.backbone,
-        None,
-        images,
-        mean=mean,
-        std=std,
-        image_size=data.image_size,
-        batch=settings.batch,
-        cache=default_cache() if settings.cache else None,
-        progress=progress and (lambda done, total: progress(what, done, total)),
-    )
+    layers = network_layers(network, None, data, images, settings, f"{name}: {part}", progress)
     return layers.backbone, images.labels
 
 

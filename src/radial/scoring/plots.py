@@ -24,7 +24,7 @@ COLOURS = (  # one a target; readable on white and on near-black
 )  # fmt: skip
 REACH = 3.0  # widths; there a Gaussian has fallen to e^(−4.5) = 1 %
 MAP_POINTS = 3000  # of a target; of all targets together three times as many
-THUMBNAIL = 96  # pixels at most
+CRISP = 48  # pixels; a picture of fewer is shown as squares
 _RIDGES = {"widths": "#c98613", "kernel to kernel": "#8a68d8", "image to kernel": "#2f7fd0"}
 _GREY = "rgba(128,138,155,.8)"
 
@@ -138,7 +138,7 @@ def kernel_view(figures: Figures | None, index: int, limit: int) -> KernelView |
         map=_embedded(_map(figures, limit), f"map-{index}") if figures.feature_map else None,
         variance=figures.map_variance,
         atlas=[(kernel, share, *_sprite(images)) for kernel, share, images in pictures],
-        crisp=shown is not None and shown.images.shape[-1] < THUMBNAIL // 2,
+        crisp=shown is not None and shown.images.shape[-1] < CRISP,
     )
 
 
@@ -248,8 +248,6 @@ def _sprite(images: Tensor) -> tuple[str, tuple[int, int]]:
     from PIL import Image, features
 
     tiles = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in images.cpu()]
-    for tile in tiles:
-        tile.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
     side, columns = tiles[0].width, min(4, len(tiles))
     gap = max(1, side // 16)
     size = (columns * (side + gap) - gap, math.ceil(len(tiles) / columns) * (side + gap) - gap)

@@ -5,7 +5,7 @@ Legend: N images, n images with q views each, K kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,23 +14,23 @@ import torch
 from torch import Generator, Tensor, nn
 
 from radial.calibration import sequence
-from radial.data import Data, Images, load_data
-from radial.data.views import recipe
-from radial.evaluation.cache import default_cache
-from radial.evaluation.features import Layers, NotFinite, extract_layers
+from radial.data import Data, Images
+from radial.data.recipes import recipe
+from radial.evaluation.features import Layers, NotFinite
 from radial.kernels import Kernels, load_kernels
 from radial.layer import RBFLayer
+from radial.metrics.gram import Spectra
 from radial.metrics.scores import Scores
-from radial.metrics.spectra import Spectra
-from radial.scoring.card import Card, Figures, versions
+from radial.scoring.card import PACKAGES, Card, Figures
 from radial.scoring.figures import draw
 from radial.scoring.judging import across, annotated, far_apart, judge, said_by_training
+from radial.scoring.measuring import Progress, load, network_layers
 from radial.scoring.settings import Settings
 from radial.scoring.targets import Network, Target, build, find
+from radial.training.conventions import LEAST_IMAGES
+from radial.training.versions import versions
 
-Progress = Callable[[str, int, int], None]  # what, done, total
 QUICK = 512  # kernels: intervals of more take longer than the second that is promised
-LEAST = 16  # images: no score is read off fewer
 
 
 def score(
@@ -87,7 +87,7 @@ def _card(target: Target, backbone: str, status: str, reason: str, **more: Any) 
         head=target.head,
         status=status,
         reason=reason,
-        versions=versions(),
+        versions=versions(PACKAGES),
         **more,
     )
 
@@ -114,44 +114,27 @@ class Bench:
 
     def data(self, size: int | None) -> Data:
         """At the size a target was trained at; loaded once."""
-        settings = self.settings
         if size not in self._data:
-            assert settings.data is not None
-            self._data[size] = load_data(
-                settings.data,
-                root=settings.data_root,
-                image_size=size,
-                split=settings.split,
-                max_bad=settings.max_bad_images,
-            )
+            self._data[size] = load(self.settings, size)
         return self._data[size]
 
     def images(self, data: Data) -> tuple[Images, Images]:
         """N images and the first n of them, the same for every target."""
         settings, pool = self.settings, getattr(data, self.settings.part)
-        if len(pool) < LEAST:
+        if len(pool) < LEAST_IMAGES:
             found = f"{len(pool)} images in its {settings.part} part"
-            raise ValueError(f"{data.name} has {found}; {LEAST} are needed")
+            raise ValueError(f"{data.name} has {found}; {LEAST_IMAGES} are needed")
         order = torch.randperm(len(pool), generator=Generator().manual_seed(settings.seed))
         return pool.subset(order[: settings.images]), pool.subset(order[: settings.view_images])
 
     def measure(self, target: Target, network: Network, data: Data) -> tuple[Layers, Layers]:
         """What a network makes of the images, and of the views of some of them."""
         settings, (images, viewed) = self.settings, self.images(data)
-        mean, std = network.statistics or (data.mean, data.std)
 
         def extracted(what: str, chosen: Images, **view: Any) -> Layers:
-            return extract_layers(
-                network.backbone,
-                network.projection_head,
-                chosen,
-                mean=mean,
-                std=std,
-                image_size=data.image_size,
-                batch=settings.batch,
-                cache=default_cache() if settings.cache else None,
-                progress=self._told(f"{target.name}: {what}"),
-                **view,
+            head, named = network.projection_head, f"{target.name}: {what}"
+            return network_layers(
+                network, head, data, chosen, settings, named, self.progress, **view
             )
 
         view = recipe(settings.augment, data.image_size)[0]
@@ -159,10 +142,6 @@ class Bench:
             extracted("images", images),
             extracted("views", viewed, view=view, q=settings.views, seed=settings.seed),
         )
-
-    def _told(self, what: str) -> Callable[[int, int], None] | None:
-        progress = self.progress
-        return None if progress is None else lambda done, total: progress(what, done, total)
 
     def facts(self, data: Data) -> dict[str, Any]:
         images, viewed = self.images(data)

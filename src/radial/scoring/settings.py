@@ -7,6 +7,7 @@ from typing import Literal
 
 from radial.checks import check_choice, check_number, check_size
 from radial.training.config import DEFAULTS, RADIAL_FUNCTIONS
+from radial.training.conventions import LEAST_IMAGES
 
 PROTOCOLS = ("exact", "paper")
 
@@ -59,7 +60,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_choice("part", self.part, ("train", "val", "test"))
-        for name, least in {"images": 16, "view_images": 8, "views": 2, "batch": 1}.items():
+        for name, least in {
+            "images": LEAST_IMAGES,
+            "view_images": 8,
+            "views": 2,
+            "batch": 1,
+        }.items():
             check_size(name, getattr(self, name), minimum=least)
         check_size("repeats", self.repeats, minimum=0)
         check_size("seed", self.seed, minimum=0)

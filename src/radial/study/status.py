@@ -12,8 +12,9 @@ from rich.text import Text
 
 from radial.study.claims import live
 from radial.study.grid import Planned
-from radial.study.store import CHECKPOINTS, EVALUATION, RESULT, SCORES, Store, Tell
+from radial.study.store import CHECKPOINTS, Store, Tell
 from radial.terminal import duration
+from radial.training.conventions import EVALUATION, METRICS, RESULT, SCORES
 
 STEPS = {
     RESULT: "training",
@@ -64,7 +65,7 @@ class Watcher:
         if step != RESULT:
             return STEPS[step]
         try:
-            lines = (self.store.run(run.id) / "metrics.csv").read_text().count("\n")
+            lines = (self.store.run(run.id) / METRICS).read_text().count("\n")
         except OSError:
             lines = 1
         return f"{STEPS[step]}, epoch {max(1, lines)} of {run.config.epochs}"

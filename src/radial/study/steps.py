@@ -17,8 +17,17 @@ from typing import TYPE_CHECKING, Any
 from radial.files import write_atomically
 from radial.processes import FOLLOW
 from radial.study.grid import Planned, Study
-from radial.study.store import CHECKPOINTS, EVALUATION, RESULT, SCORES, Store, Tell
+from radial.study.store import CHECKPOINTS, Store, Tell
 from radial.training.config import RunConfig
+from radial.training.conventions import (
+    CONFIG,
+    EVALUATION,
+    LAST,
+    METRICS,
+    RESULT,
+    SCORES,
+    STOPPED,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,17 +61,17 @@ class Job:
 
 
 def has_checkpoint(job: Job) -> bool:
-    return any((job.directory / name).is_file() for name in ("last.ckpt", "stopped.ckpt"))
+    return any((job.directory / name).is_file() for name in (LAST, STOPPED))
 
 
 def train(job: Job) -> None:
     """From the last checkpoint, or from the start where there is none that can be read."""
-    from radial.training.checkpoint import LAST, read_checkpoint
+    from radial.training.checkpoint import read_checkpoint
     from radial.training.run import resume, train
 
     directory, threads = job.directory, job.threads
     config = replace(job.config, out=str(directory), threads=threads)
-    begun = (directory / "config.yaml").is_file() and (directory / LAST).is_file()
+    begun = (directory / CONFIG).is_file() and (directory / LAST).is_file()
     if begun:
         try:
             read_checkpoint(directory / LAST)
@@ -125,7 +134,7 @@ def checkpoints(job: Job) -> None:
     from radial.scoring.results import write_json
 
     settings, began = job.study.evaluation(job.config.data), time.perf_counter()
-    with (job.directory / "metrics.csv").open(encoding="utf-8", newline="") as file:
+    with (job.directory / METRICS).open(encoding="utf-8", newline="") as file:
         epochs = {int(row["epoch"]): row for row in csv.DictReader(file)}
     rows = []
     for path in sorted(job.directory.glob("checkpoints/epoch-*.ckpt")):

@@ -32,9 +32,9 @@ import yaml
 from radial.files import write_atomically
 from radial.study.grid import Study, read_study
 from radial.training.config import RunConfig
+from radial.training.conventions import EVALUATION, RESULT, SCORES
 
 STUDY, SOURCE = "study.yaml", "source.json"
-RESULT, EVALUATION, SCORES = "result.json", "eval.json", "scores.json"
 CHECKPOINTS = "checkpoints.json"
 NEEDED = {  # file: a key it must have
     RESULT: "verdict",

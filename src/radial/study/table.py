@@ -13,9 +13,6 @@ import yaml
 from radial.study.grid import MACHINE
 from radial.study.store import (
     CHECKPOINTS,
-    EVALUATION,
-    RESULT,
-    SCORES,
     SOURCE,
     STUDY,
     Store,
@@ -23,6 +20,7 @@ from radial.study.store import (
     read_json,
 )
 from radial.training.config import RunConfig
+from radial.training.conventions import CONFIG, EVALUATION, RESULT, SCORES
 
 PROTOCOLS = ("exact", "published", "paper")  # the first that a run has is its accuracy
 CLASSIFICATION = ("accuracy", "precision", "recall", "f1")
@@ -92,9 +90,9 @@ def _row(
     places: Mapping[str, int],
 ) -> dict[str, Any]:
     directory = store.run(run)
-    settings = yaml.load(directory.joinpath("config.yaml").read_text(encoding="utf-8"), Loader)
+    settings = yaml.load((directory / CONFIG).read_text(encoding="utf-8"), Loader)
     if not isinstance(settings, dict):
-        raise ValueError("config.yaml holds no settings")
+        raise ValueError(f"{CONFIG} holds no settings")
     names = [f.name for f in fields(RunConfig) if f.name not in (*MACHINE, "precision", "knn")]
     of_rbfn = () if str(settings.get("head")).startswith("rbfn") else ONLY_RBFN
     row: dict[str, Any] = {

@@ -22,7 +22,8 @@ from radial.processes import follow
 from radial.study.claims import MOST, Claim, claim
 from radial.study.grid import Planned, Study
 from radial.study.steps import STEPS, Job, has_checkpoint
-from radial.study.store import RESULT, Store
+from radial.study.store import Store
+from radial.training.conventions import RESULT
 
 if TYPE_CHECKING:
     from rich.console import Console

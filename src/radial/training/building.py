@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from radial.backbones import BackboneInfo, build_backbone
 from radial.calibration import calibrate
 from radial.data import Data, load_data
-from radial.data.views import View, augment, recipe
+from radial.data.recipes import View, recipe
+from radial.data.views import augment
 from radial.heads import build_head
 from radial.health import HealthReport, diagnose
 from radial.methods import METHODS, Method

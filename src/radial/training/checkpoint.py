@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-LAST, STOPPED = "last.ckpt", "stopped.ckpt"
-
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """A checkpoint of ours, checked; one line of error for anything else."""

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,21 @@ import torch
 import yaml
 
 import radial
-from radial.training.checkpoint import LAST, STOPPED, first_line
+from radial.training.checkpoint import first_line
 from radial.training.config import RunConfig, from_dict
+from radial.training.conventions import (
+    CONFIG,
+    ENVIRONMENT,
+    EVALUATION,
+    LAST,
+    METRICS,
+    MONITOR,
+    RESULT,
+    SCORES,
+    STOPPED,
+)
+from radial.training.versions import versions
 
-CONFIG, RESULT = "config.yaml", "result.json"
-ENVIRONMENT, METRICS, MONITOR = "environment.json", "metrics.csv", "monitor.csv"
-EVALUATION, SCORES = "eval.json", "scores.json"
 PACKAGES = ("torch", "torchvision", "lightly", "pytorch-lightning", "numpy", "scikit-learn")
 
 
@@ -129,7 +137,7 @@ def environment(config: RunConfig) -> dict[str, Any]:
         "radial": radial.__version__,
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
-        **{name: metadata.version(name) for name in PACKAGES},
+        **versions(PACKAGES),
         "seed": config.seed,
         "threads": torch.get_num_threads(),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],

@@ -19,7 +19,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Sampler
 
 from radial.data import Data, Images
-from radial.data.views import View, augment
+from radial.data.recipes import View
+from radial.data.views import augment
 from radial.methods import Method, Output
 from radial.optim import parameter_groups
 from radial.training.config import RunConfig

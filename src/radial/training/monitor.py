@@ -19,9 +19,10 @@ from radial.layer import deepest_rbf_layer
 from radial.metrics.registry import SCORES, parse
 from radial.metrics.scores import Scores
 from radial.training.config import RunConfig
+from radial.training.conventions import LEAST_IMAGES
 from radial.training.module import Run
 
-IMAGES, VIEWS, LEAST = 512, 4, 16  # held-out images, views of each; no score is read off fewer
+IMAGES, VIEWS = 512, 4  # held-out images, views of each
 
 
 class Monitor(pl.Callback):
@@ -125,6 +126,7 @@ def check_monitor(config: RunConfig, data: Data) -> None:
         score, layer = parse(name)
         if layer == "kernels" and not config.head.startswith("rbfn"):
             raise ValueError(f"monitor: {score} needs an RBFN head, not {config.head}")
-    if config.monitor and len(data.val) < LEAST:
+    if config.monitor and len(data.val) < LEAST_IMAGES:
         found = len(data.val)
-        raise ValueError(f"monitor needs {LEAST} validation images, {data.name} has {found}")
+        needed = f"{LEAST_IMAGES} validation images"
+        raise ValueError(f"monitor needs {needed}, {data.name} has {found}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,26 +15,25 @@ import pytorch_lightning as pl
 import torch
 import yaml
 from lightning_fabric.utilities.exceptions import MisconfigurationException
-from lightning_utilities.core.rank_zero import rank_zero_only
 from rich.console import Console
 
-import radial
 from radial.data import Data
 from radial.files import write_atomically
-from radial.kernels import load_kernels
-from radial.layer import deepest_rbf_layer
-from radial.metrics.registry import kernel_scores
-from radial.training.building import Parts, build
-from radial.training.checkpoint import LAST, first_line, read_checkpoint
+from radial.training.building import build
+from radial.training.checkpoint import first_line, read_checkpoint
 from radial.training.config import RunConfig, from_dict
-from radial.training.directory import (
+from radial.training.conventions import (
     CONFIG,
     ENVIRONMENT,
     EVALUATION,
+    LAST,
     METRICS,
     MONITOR,
     RESULT,
     SCORES,
+)
+from radial.training.devices import check_processes, device_of, is_leader
+from radial.training.directory import (
     RunResult,
     check_free,
     environment,
@@ -50,6 +48,7 @@ from radial.training.module import Run
 from radial.training.monitor import Monitor, check_monitor
 from radial.training.progress import Bar, Metrics, OnlineKNN
 from radial.training.saving import AtomicIO, Checkpoints
+from radial.training.summary import facts_of, introduce, summary
 
 PRECISION: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 CHANGEABLE = (
@@ -219,117 +218,10 @@ def build_trainer(config: RunConfig, directory: Path, callbacks: list[pl.Callbac
         raise ValueError(first_line(error)) from error
 
 
-def is_leader() -> bool:
-    """Rank 0 of all; known from the environment before Lightning has set anything up."""
-    node = os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0"))
-    return int(getattr(rank_zero_only, "rank", 0) or 0) == 0 and int(node) == 0
-
-
-def check_processes(config: RunConfig) -> None:
-    """torchrun's processes must be the run's ranks, or each would train a run of its own."""
-    world = config.devices * config.num_nodes
-    started = int(os.environ.get("WORLD_SIZE", "1"))
-    if started > 1 and started != world:
-        raise ValueError(f"started as {started} processes: give --devices and --num-nodes to match")
-
-
 def absolute(data: str) -> str:
     """A path in a dataset's name, so that a run can be resumed from anywhere."""
     kind, colon, path = data.partition(":")
     return f"{kind}:{Path(path).expanduser().resolve()}" if colon and path else data
-
-
-def device_of(config: RunConfig) -> torch.device:
-    if config.accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return torch.device("cpu")
-
-
-def facts_of(parts: Parts) -> dict[str, Any]:
-    """What goes into each checkpoint beside the config: enough to export and to judge."""
-    return {
-        "version": radial.__version__,
-        "image_size": parts.backbone.image_size,
-        "feature_dim": parts.backbone.feature_dim,
-        "stem": parts.backbone.stem,
-        "mean": parts.data.mean.tolist(),
-        "std": parts.data.std.tolist(),
-        "head_status": parts.health.status,
-        "head_health": parts.health.verdict,
-        "kernels_at_start": at_start(parts),
-    }
-
-
-def at_start(parts: Parts) -> dict[str, float]:
-    """Scores of the kernels before the first step: what they are worth is what they moved."""
-    layer = deepest_rbf_layer(parts.method.projection_head)
-    if layer is None or layer.num_kernels < 2:
-        return {}
-    return kernel_scores(load_kernels(layer.state_dict())[-1])
-
-
-def batch_norm(config: RunConfig) -> str:
-    if config.devices * config.num_nodes == 1:
-        return "one process"
-    gpu = device_of(config).type == "cuda"
-    return "synchronised over ranks" if gpu else "per rank (no SyncBatchNorm on a CPU)"
-
-
-def introduce(parts: Parts, world: int, tell: Any, checkpoint: dict[str, Any] | None) -> None:
-    """The run in three lines, before it starts."""
-    config, info = parts.config, parts.backbone
-    tell(
-        f"{config.method} with {config.head} head on {parts.data.name} "
-        f"({len(parts.data.train):,} images of {info.image_size} px; {parts.data.split})"
-    )
-    tell(f"{info.name}, {info.feature_dim} features; stem: {info.stem}")
-    for note in parts.notes:
-        tell(note)
-    if world > 1:
-        tell(f"{world} ranks; BatchNorm {batch_norm(config)}")
-    if checkpoint:
-        tell(f"resuming after epoch {int(checkpoint['epoch']) + 1} of {config.epochs}")
-
-
-def summary(
-    directory: Path,
-    parts: Parts,
-    facts: dict[str, Any],
-    guard: Guard,
-    metrics: Metrics,
-    trainer: pl.Trainer,
-) -> RunResult:
-    config = parts.config
-    assert config.batch_size is not None
-    assert config.backbone is not None
-    speeds = sorted(float(row["images_per_second"]) for row in metrics.rows)
-    return RunResult(
-        directory=str(directory),
-        verdict=guard.verdict,
-        reason=guard.reason,
-        events=tuple(guard.events),
-        stopped=guard.stopped,
-        method=config.method,
-        head=config.head,
-        data=parts.data.name,
-        backbone=config.backbone,
-        stem=facts["stem"],
-        seed=config.seed,
-        epochs=len(metrics.rows),
-        steps=trainer.global_step,
-        train_loss=metrics.last("train_loss"),
-        val_loss=metrics.last("val_loss"),
-        constant_loss=parts.method.constant_loss(config.batch_size),
-        spread=metrics.last("spread"),
-        knn=metrics.last("knn"),
-        images=len(parts.data.train),
-        split=parts.data.split,
-        skipped=parts.data.skipped,
-        head_health=facts["head_health"],
-        batch_norm=batch_norm(config),
-        seconds=round(sum(float(row["seconds"]) for row in metrics.rows), 3),
-        images_per_second=speeds[len(speeds) // 2] if speeds else None,
-    )
 
 
 @contextmanager

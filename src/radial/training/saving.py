@@ -10,7 +10,8 @@ import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 
 from radial.files import atomic
-from radial.training.checkpoint import LAST, STOPPED, read_checkpoint
+from radial.training.checkpoint import read_checkpoint
+from radial.training.conventions import LAST, STOPPED
 
 
 class AtomicIO(TorchCheckpointIO):

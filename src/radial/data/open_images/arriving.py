@@ -9,7 +9,7 @@ from collections.abc import Callable
 from radial.data.open_images.journal import Journal
 from radial.data.open_images.manifest import Row
 from radial.data.open_images.plan import Plan
-from radial.data.open_images.progress import Meter, Progress
+from radial.data.open_images.progress import Meter, Reading
 from radial.data.open_images.settings import FetchSettings
 from radial.data.open_images.workers import Outcome, Workers, disk_reason, working
 
@@ -36,7 +36,7 @@ class Arrivals:
         plan: Plan,
         settings: FetchSettings,
         tell: Callable[[str], None] | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[Reading], None] | None = None,
     ) -> None:
         self.journal, self.plan, self.settings = journal, plan, settings
         self.tell = tell or (lambda _: None)

@@ -15,11 +15,11 @@ from radial.data.open_images.journal import FOLDER, MANIFEST, Identity, Journal
 from radial.data.open_images.manifest import Manifest, Row, read_manifest, sidecar
 from radial.data.open_images.pictures import NotWhole, prepared
 from radial.data.open_images.plan import Plan
-from radial.data.open_images.progress import Progress
+from radial.data.open_images.progress import Reading
 from radial.data.open_images.settings import BASE, FetchSettings
 from radial.data.open_images.workers import disk_reason
 
-__all__ = ["BASE", "FetchResult", "FetchSettings", "Progress", "fetch"]
+__all__ = ["BASE", "FetchResult", "FetchSettings", "Reading", "fetch"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def fetch(
     settings: FetchSettings | None = None,
     *,
     tell: Callable[[str], None] | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Reading], None] | None = None,
 ) -> FetchResult:
     """Fetch the images of a manifest into ``out/<class>/<id>.jpg``.
 

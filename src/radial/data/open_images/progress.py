@@ -13,7 +13,7 @@ _WINDOW = 15.0  # seconds over which the rate is taken
 
 
 @dataclass(frozen=True)
-class Progress:
+class Reading:
     """How far a fetch is; ``total`` falls when images turn out to be gone."""
 
     done: int
@@ -25,7 +25,7 @@ class Progress:
 class Meter:
     """Bytes a second and seconds left, from the last few seconds."""
 
-    def __init__(self, plan: Plan, progress: Callable[[Progress], None] | None) -> None:
+    def __init__(self, plan: Plan, progress: Callable[[Reading], None] | None) -> None:
         self.plan, self.progress = plan, progress
         self.bytes, self.shown = 0, 0.0
         self.marks: deque[tuple[float, int, int]] = deque()
@@ -45,4 +45,4 @@ class Meter:
         seconds = max(now - start, 1e-9)
         rate = (self.bytes - bytes_then) / seconds if len(self.marks) > 1 else 0.0
         left = seconds * (total - done) / (done - done_then) if done > done_then else None
-        self.progress(Progress(done, total, rate, 0.0 if done == total else left))
+        self.progress(Reading(done, total, rate, 0.0 if done == total else left))

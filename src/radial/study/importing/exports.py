@@ -38,6 +38,7 @@ from radial.study.importing.cells import (
 )
 from radial.study.store import Tell
 from radial.training.config import DEFAULTS, PAPER, RunConfig
+from radial.training.conventions import CONFIG, EVALUATION, RESULT
 
 HEADS = {"default": "default", "rbfn": "rbfn-paper", "rbfn-paper": "rbfn-paper", "mlp": "mlp",
          "linear": "linear"}  # fmt: skip
@@ -97,9 +98,9 @@ class Imported:
         """Name -> content; the result last, since its presence means complete."""
         return {
             "source.json": json.dumps(self.source, indent=2),
-            "config.yaml": yaml.dump(self.config.to_dict(), Dumper=Dumper, sort_keys=False),
-            "eval.json": json.dumps(self.evaluation, indent=2, allow_nan=False),
-            "result.json": json.dumps(self.result, indent=2, allow_nan=False),
+            CONFIG: yaml.dump(self.config.to_dict(), Dumper=Dumper, sort_keys=False),
+            EVALUATION: json.dumps(self.evaluation, indent=2, allow_nan=False),
+            RESULT: json.dumps(self.result, indent=2, allow_nan=False),
         }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +13,8 @@ from radial.study.report.sheets import plain, words
 from radial.study.report.summary import listed, several
 from radial.study.status import Watcher, count
 from radial.study.store import STUDY, Store, read_json
+from radial.training.conventions import ENVIRONMENT, SCORES
+from radial.training.versions import versions
 
 NOT_VERSIONS = ("seed", "threads", "gpus", "git_of_working_directory", "command")
 ANALYSED_WITH = ("radial-ssl", "pandas", "numpy", "scipy", "shap", "xgboost-cpu", "xgboost")
@@ -115,10 +116,8 @@ def _versions(directory: Path, runs: pd.DataFrame) -> Lines:
     seen: dict[str, dict[str, int]] = {}
     for run in runs["run"]:
         place = directory / "runs" / str(run)
-        found = {
-            k: v for k, v in read_json(place / "environment.json").items() if k not in NOT_VERSIONS
-        }
-        card = read_json(place / "scores.json").get("versions")
+        found = {k: v for k, v in read_json(place / ENVIRONMENT).items() if k not in NOT_VERSIONS}
+        card = read_json(place / SCORES).get("versions")
         if not found and isinstance(card, dict):
             found = card
         for key, value in found.items():
@@ -133,10 +132,4 @@ def _versions(directory: Path, runs: pd.DataFrame) -> Lines:
 
 
 def _installed() -> Lines:
-    lines = []
-    for name in ANALYSED_WITH:
-        try:
-            lines.append((name, version(name)))
-        except PackageNotFoundError:
-            continue
-    return lines
+    return list(versions(ANALYSED_WITH).items())

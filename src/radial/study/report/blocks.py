@@ -13,7 +13,7 @@ from radial.study.analysis.analysis import Analysis
 from radial.study.analysis.columns import SETTINGS
 from radial.study.analysis.peaks import AVERAGE, POOLED
 from radial.study.audit.audit import DEAD, Audit
-from radial.study.report import figures
+from radial.study.report import drawing, figures
 from radial.study.report.sheets import Cell, Sheet, text
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class Block:
     """Part of a section, of one dataset or of all; figure and sheets may stand side by side."""
 
     data: str = ""
-    figure: figures.Figure | None = None
+    figure: drawing.Figure | None = None
     label: str = ""  # of the figure, for those who do not see it
     legend: tuple[tuple[str, str, str], ...] = ()  # symbol or colour, what, words
     caption: str = ""
@@ -66,7 +66,7 @@ class Material:
 
     @cached_property
     def colour(self) -> dict[str, str]:
-        return figures.colours(self.runs["method"])
+        return drawing.colours(self.runs["method"])
 
     @cached_property
     def settings(self) -> list[str]:

@@ -6,44 +6,38 @@ One colour a method, one symbol a head, hollow where the audit found that a run 
 
 from __future__ import annotations
 
-import html
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from radial.scoring.plots import COLOURS
-from radial.study.analysis.columns import METHODS, method_order, numbers
+from radial.study.analysis.columns import method_order, numbers
 from radial.study.analysis.peaks import POOLED
+from radial.study.report.drawing import (
+    GREY,
+    HIGH,
+    INK,
+    LOW,
+    MIDDLE,
+    ROW,
+    Figure,
+    feature_tick,
+    frame,
+    meant,
+    name_axis,
+    ranked,
+    safe,
+    score_tick,
+    segment,
+    short,
+    shorts,
+    spread,
+    upright,
+)
 from radial.study.report.sheets import fixed, interval, known, plain, score_label, words
 
-Figure = dict[str, Any]
-SYMBOLS = {"default": "circle", "rbfn": "diamond", "rbfn-paper": "square", "linear": "triangle-up"}
-OTHERS = ("cross", "star", "hexagon", "triangle-down", "pentagon")
-GREY, INK = "rgba(128,138,155,.8)", "#808a9b"  # readable on white and on near-black
-LOW, MIDDLE, HIGH = "#2f7fd0", "#b457b0", "#e0475b"  # of a setting's value
-FONT = "system-ui, sans-serif"
-ROW = 34  # pixels
 MOST_BARS = 16  # scores; the table has all
 CHOSEN = {"train_loss": "training loss", "knn_1pct": "kNN with 1 % of the labels"}
-
-
-def colours(methods: Iterable[str]) -> dict[str, str]:
-    """The same colour for a method in every study, as long as it is one of the paper's."""
-    names = [*METHODS, *(name for name in method_order(methods) if name not in METHODS)]
-    return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
-
-
-def symbols(heads: Iterable[str]) -> dict[str, str]:
-    others = [name for name in dict.fromkeys(heads) if name not in SYMBOLS]
-    return SYMBOLS | {name: OTHERS[i % len(OTHERS)] for i, name in enumerate(others)}
-
-
-def safe(value: Any) -> str:
-    """Safe from Plotly's own markup."""
-    return html.escape(str(value), quote=False)
 
 
 def hover_lines(runs: pd.DataFrame, settings: Sequence[str]) -> list[str]:
@@ -80,26 +74,26 @@ def heads_figure(heads: pd.DataFrame, colour: Mapping[str, str]) -> Figure:
             place = -len(ticks) + 1
             said = f"{interval(x, low, high)} points, {row['pairs']} pairs"
             if known(low) and known(high):
-                data.append(_line([low, high], [place, place], ink, 3 if pooled else 2.5))
+                data.append(segment([low, high], [place, place], ink, 3 if pooled else 2.5))
             marker = {"size": 13 if pooled else 11, "color": ink,
                       "symbol": "diamond" if pooled else "circle"}  # fmt: skip
             if not known(low):
                 marker["symbol"] = f"{marker['symbol']}-open"
             data.append(
-                {"type": "scatter", "mode": "markers", "x": [_short(x)], "y": [place],
+                {"type": "scatter", "mode": "markers", "x": [short(x)], "y": [place],
                  "marker": marker, "hovertemplate": f"{ticks[-1]}: {said}<extra></extra>"}
             )  # fmt: skip
     ends = [100 * x for name in ("difference", "low", "high") for x in heads[name] if known(x)]
     least, most = min(0.0, *ends), max(0.0, *ends)
     edge = 0.04 * (most - least) or 1.0
-    layout = _layout(
+    layout = frame(
         ROW * len(ticks) + 70,
         xaxis={
             "title": {"text": "difference in accuracy, percentage points"},
-            "range": [_short(least - edge), _short(most + edge)],
+            "range": [short(least - edge), short(most + edge)],
         },
-        yaxis=_rows(ticks),
-        shapes=[_upright(0.0)],
+        yaxis=name_axis(ticks),
+        shapes=[upright(0.0)],
     )
     return {"data": data, "layout": layout}
 
@@ -118,21 +112,21 @@ def swarm_figure(
         phi, value = 100 * numbers(part, "phi"), numbers(part, "value")
         setting, _, kind = feature.partition("=")
         name = f"{words(setting)} is {kind}" if kind else words(setting)
-        about = [[places.get(run), _meant(feature, v)] for run, v in zip(part["run"], value)]
+        about = [[places.get(run), meant(feature, v)] for run, v in zip(part["run"], value)]
         data.append(
-            {"type": "scatter", "mode": "markers", "x": [_short(p) for p in phi],
-             "y": [_short(y - place) for y in _spread(phi)], "customdata": about,
+            {"type": "scatter", "mode": "markers", "x": [short(p) for p in phi],
+             "y": [short(y - place) for y in spread(phi)], "customdata": about,
              "hovertemplate": f"{safe(name)}: %{{customdata[1]}}<br>φ %{{x:+.1f}} points<br>"
              "%{text}<extra></extra>",
-             "marker": {"size": 6.5, "opacity": 0.85, "color": _ranked(value), "cmin": 0, "cmax": 1,
+             "marker": {"size": 6.5, "opacity": 0.85, "color": ranked(value), "cmin": 0, "cmax": 1,
                         "colorscale": [[0, LOW], [0.5, MIDDLE], [1, HIGH]]}}
         )  # fmt: skip
-    ticks = [_feature_tick(name) for name in order]
-    layout = _layout(
+    ticks = [feature_tick(name) for name in order]
+    layout = frame(
         46 * len(ticks) + 76,
         xaxis={"title": {"text": "φ: effect on accuracy, percentage points"}},
-        yaxis=_rows(ticks, 0.55),
-        shapes=[_upright(0.0)],
+        yaxis=name_axis(ticks, 0.55),
+        shapes=[upright(0.0)],
     )
     return {"data": data, "layout": layout}
 
@@ -160,7 +154,7 @@ def scatter_figure(
         shape = symbol[head]
         data.append(
             {"type": "scatter", "mode": "markers", "name": f"{safe(method)} · {safe(head)}",
-             "x": [], "y": _list(accuracy[rows]), "customdata": [[places[i]] for i in rows],
+             "x": [], "y": shorts(accuracy[rows]), "customdata": [[places[i]] for i in rows],
              "hovertemplate": "%{text}<br>%{xaxis.title.text}: %{x}<extra></extra>",
              "marker": {"size": 10, "opacity": 0.85, "color": colour[method],
                         "symbol": [f"{shape}-open" if dead[i] else shape for i in rows],
@@ -173,8 +167,8 @@ def scatter_figure(
             label, layer = score_label(name)
             choices.append({"name": name, "label": CHOSEN.get(name, label), "group": layer,
                             "said": said[name], "better": better,
-                            "x": [_list(x[rows], 5) for *_, rows in parts]})  # fmt: skip
-    layout = _layout(
+                            "x": [shorts(x[rows], 5) for *_, rows in parts]})  # fmt: skip
+    layout = frame(
         470,
         dragmode="zoom",
         xaxis={"title": {"text": ""}},
@@ -196,7 +190,7 @@ def regret_figure(bars: pd.DataFrame) -> Figure:
 
     ``bars``: score, kind, regret1, regret3, random1; sorted.
     """
-    labels = [_score_tick(*score_label(name)) for name in bars["score"]]
+    labels = [score_tick(*score_label(name)) for name in bars["score"]]
     places = [-i for i in range(len(bars))]
     one, three, chance = (100 * numbers(bars, name) for name in ("regret1", "regret3", "random1"))
     base = (bars["kind"] == "baseline").to_numpy()
@@ -209,21 +203,21 @@ def regret_figure(bars: pd.DataFrame) -> Figure:
     pale = ["rgba(128,138,155,.35)" if b else "rgba(47,127,208,.32)" for b in base]
     full = ["#7d8798" if b else "#2f7fd0" for b in base]
     data: list[Figure] = [
-        common | {"x": _list(one), "width": 0.62, "marker": {"color": pale}},
-        common | {"x": _list(three), "width": 0.3, "marker": {"color": full}},
-        {"type": "scatter", "mode": "markers", "x": _list(chance), "y": places, "text": said,
+        common | {"x": shorts(one), "width": 0.62, "marker": {"color": pale}},
+        common | {"x": shorts(three), "width": 0.3, "marker": {"color": full}},
+        {"type": "scatter", "mode": "markers", "x": shorts(chance), "y": places, "text": said,
          "hovertemplate": "%{text}<extra></extra>",
          "marker": {"symbol": "line-ns", "size": 15, "line": {"width": 2, "color": "#d9742b"}}},
     ]  # fmt: skip
     column = ["@1 · @3", *(f"{fixed(a)} · {fixed(b)}" for a, b in zip(one, three))]
     shown = {"xref": "paper", "x": 1, "xanchor": "left", "xshift": 8, "showarrow": False}
-    layout = _layout(
+    layout = frame(
         27 * (len(bars) + 1) + 70,
         margin={"l": 8, "r": 88, "t": 8, "b": 44},
         annotations=[shown | {"y": y, "text": text} for y, text in zip([1, *places], column)],
         barmode="overlay",
-        xaxis={"title": {"text": "regret, percentage points"}, "range": [0, _short(1.03 * most)]},
-        yaxis=_rows(labels) | {"range": [-len(labels) + 0.3, 1.5]},
+        xaxis={"title": {"text": "regret, percentage points"}, "range": [0, short(1.03 * most)]},
+        yaxis=name_axis(labels) | {"range": [-len(labels) + 0.3, 1.5]},
     )
     return {"data": data, "layout": layout}
 
@@ -233,103 +227,17 @@ def seeds_figure(seeds: pd.DataFrame, colour: Mapping[str, str]) -> Figure:
     data: list[Figure] = []
     for i, row in enumerate(seeds.to_dict("records")):
         ends = [100 * row["between_seeds"], 100 * row["between_configurations"]]
-        data.append(_line(ends, [-i, -i], GREY, 2))
+        data.append(segment(ends, [-i, -i], GREY, 2))
         marker = {"size": 13, "color": colour[row["method"]], "symbol": ["circle-open", "circle"],
                   "line": {"width": 2, "color": colour[row["method"]]}}  # fmt: skip
         data.append(
-            {"type": "scatter", "mode": "markers", "x": _list(np.array(ends)), "y": [-i, -i],
+            {"type": "scatter", "mode": "markers", "x": shorts(np.array(ends)), "y": [-i, -i],
              "marker": marker, "hovertemplate": "%{text}: %{x:.1f} points<extra></extra>",
              "text": ["between seeds", "between configurations"]}
         )  # fmt: skip
-    layout = _layout(
+    layout = frame(
         ROW * len(seeds) + 70,
         xaxis={"title": {"text": "standard deviation of accuracy, points"}, "rangemode": "tozero"},
-        yaxis=_rows([safe(name) for name in seeds["method"]]),
+        yaxis=name_axis([safe(name) for name in seeds["method"]]),
     )
     return {"data": data, "layout": layout}
-
-
-def _layout(height: int, **given: Any) -> Figure:
-    axis = {"zeroline": False, "automargin": True, "showline": False, "ticks": "outside",
-            "ticklen": 6, "tickcolor": "rgba(0,0,0,0)"}  # fmt: skip
-    layout = {
-        "height": height,
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": FONT, "size": 13},
-        "margin": {"l": 8, "r": 12, "t": 8, "b": 44},
-        "hovermode": "closest",
-        "hoverlabel": {"bgcolor": "#1b2029", "bordercolor": "#59626f", "align": "left",
-                       "font": {"color": "#f4f6f9", "size": 12.5, "family": FONT}},
-        "showlegend": False,
-        "dragmode": False,
-    }  # fmt: skip
-    for name in ("xaxis", "yaxis"):
-        given[name] = axis | given.get(name, {})
-        if "title" in given[name]:
-            given[name]["title"] = {"standoff": 8, "font": {"size": 13}} | given[name]["title"]
-    return layout | given
-
-
-def _rows(ticks: Sequence[str], edge: float = 0.7) -> Figure:
-    """An axis of names from top to bottom."""
-    return {"tickvals": [-i for i in range(len(ticks))], "ticktext": list(ticks),
-            "range": [-len(ticks) + 1 - edge, edge], "showgrid": False,
-            "fixedrange": True}  # fmt: skip
-
-
-def _line(x: Sequence[float], y: Sequence[float], colour: str, width: float) -> Figure:
-    return {"type": "scatter", "mode": "lines", "x": [_short(v) for v in x], "y": list(y),
-            "line": {"color": colour, "width": width}, "hoverinfo": "skip"}  # fmt: skip
-
-
-def _upright(x: float) -> Figure:
-    return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "layer": "below",
-            "line": {"color": GREY, "width": 1.5}}  # fmt: skip
-
-
-def _spread(x: Any, reach: float = 0.36) -> list[float]:
-    """Offsets such that points with nearly one value lie beside each other, not on each other."""
-    span = float(np.ptp(x)) if len(x) else 0.0
-    bins = np.round(x / span * 70).astype(int) if span else np.zeros(len(x), dtype=int)
-    seen: dict[int, int] = {}
-    found = []
-    for place in bins:
-        seen[place] = seen.get(place, 0) + 1
-        found.append((seen[place] // 2) * (1 if seen[place] % 2 else -1))
-    widest = max(map(abs, found), default=0)
-    return [offset * min(0.1, reach / max(widest, 1)) for offset in found]
-
-
-def _ranked(value: Any) -> list[float | None]:
-    """Where each value stands among the distinct ones, 0 to 1; None where there is none."""
-    kinds = np.unique(value[np.isfinite(value)])
-    steps = max(len(kinds) - 1, 1)
-    return [round(float(np.searchsorted(kinds, v)) / steps, 3) if math.isfinite(v) else None
-            for v in value]  # fmt: skip
-
-
-def _meant(feature: str, value: float) -> str:
-    if "=" in feature:
-        return "yes" if value else "no"
-    return plain(float(value))
-
-
-def _feature_tick(name: str) -> str:
-    setting, equal, value = name.partition("=")
-    if not equal:
-        return safe(words(setting))
-    small = f"<span style='font-size:11px'>{safe(words(setting))}</span>"
-    return f"{safe(value.replace('_', ' '))}<br>{small}"
-
-
-def _score_tick(name: str, layer: str) -> str:
-    return f"<b>{safe(name)}</b>" if layer == "baseline" else f"{safe(name)} · {safe(layer)}"
-
-
-def _short(value: float, digits: int = 4) -> float | None:
-    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
-
-
-def _list(values: Any, digits: int = 4) -> list[float | None]:
-    return [_short(float(value), digits) for value in values]

@@ -31,6 +31,7 @@ from radial.study.store import Tell
 from radial.study.table import directions, read_runs
 
 SHOWN_DIGITS = 3  # of a fraction: percent with one decimal
+CDN = "https://cdn.plot.ly"
 ROOM = 1_800_000  # bytes of CSV inside the page
 SHAPES = {  # symbols of a legend, as paths in a box of 16
     "circle": "M6 0A6 6 0 1 1-6 0A6 6 0 1 1 6 0Z",
@@ -174,6 +175,7 @@ def page(report: Report, *, small: bool = False) -> str:
         study=report.basis.study,
         material=Markup(_json(inside)),
         plotly=Markup(_plotly(small)),
+        elsewhere=f" {CDN}" if small else "",
     )
 
 
@@ -185,7 +187,7 @@ def _plotly(small: bool) -> str:
     if not small:
         return f"<script>{script}</script>"
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    source = f"https://cdn.plot.ly/plotly-{get_plotlyjs_version()}.min.js"
+    source = f"{CDN}/plotly-{get_plotlyjs_version()}.min.js"
     return f'<script src="{source}" integrity="sha256-{digest}" crossorigin="anonymous"></script>'
 
 

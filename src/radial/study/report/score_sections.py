@@ -11,7 +11,7 @@ import pandas as pd
 from radial.metrics.registry import ARROWS
 from radial.study.analysis.columns import METRICS, method_order, numbers, score_columns
 from radial.study.analysis.regret import RANDOM
-from radial.study.report import figures
+from radial.study.report import drawing, figures
 from radial.study.report.blocks import Block, Material, Section, method_cell
 from radial.study.report.sheets import (
     LONG,
@@ -37,7 +37,7 @@ def scatter(material: Material) -> Section:
     ways = {name: material.better.get(name, "none") for name in score_columns(material.runs)}
     ways |= {"train_loss": "lower", "knn_1pct": "higher"}
     blocks = []
-    symbol = figures.symbols(material.runs["head"])
+    symbol = drawing.symbols(material.runs["head"])
     for data in material.datasets:
         chosen = (material.runs["data"] == data).to_numpy()
         chosen = chosen & pd.notna(numbers(material.runs, "accuracy"))
