@@ -13,7 +13,7 @@ import pytest
 from radial.study.grid import read_study
 
 ROOT = Path(__file__).parents[1]
-STUDIES = {"tune": 30, "heads": 90, "scores": 100, "published": 45}
+STUDIES = {"tune": 30, "heads": 90, "scores": 100, "published": 36}
 
 
 def test_tables_and_figure_are_those_of_the_results() -> None:

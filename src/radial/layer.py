@@ -147,10 +147,11 @@ class RBFLayer(nn.Module):
         return self.activate(self.squared_distances(x))
 
     @torch.no_grad()
-    def answers(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The nearest kernel in ε‖x − c‖, (…, D) → (…), and the activations, (…, K)."""
+    def answers(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The nearest kernel in ε‖x − c‖, (…, D) → (…), activations and (ε‖x − c‖)², (…, K)."""
         squared = self.squared_distances(x)
-        return (squared * self.shapes.square()).argmin(-1), self.activate(squared)
+        scaled = squared * self.shapes.square()
+        return scaled.argmin(-1), self.activate(squared), scaled
 
     def squared_distances(self, x: Tensor) -> Tensor:
         """‖x − c_k‖² in the layer's distance, (…, D) → (…, K)."""

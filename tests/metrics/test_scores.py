@@ -33,6 +33,7 @@ def full_sample(generator: torch.Generator, scale: float = 1.0, shift: float = 0
         kernels=found,
         nearest=scaled.argmin(-1),
         activations=torch.exp(-scaled.square()),
+        distances=scaled.square(),
     )
 
 
@@ -60,6 +61,7 @@ class TestEveryScore:
             kernels=sample.kernels,
             nearest=sample.nearest[order],
             activations=sample.activations[order],
+            distances=sample.distances[order],
         )
         rel = 0.15 if info.name in ("mst_dimension", *_CLUSTERED) else 1e-6  # random starts
         assert info.fn(shuffled) == pytest.approx(info.fn(sample), rel=rel)
@@ -72,6 +74,7 @@ class TestEveryScore:
             kernels=sample.kernels,
             nearest=sample.nearest,
             activations=sample.activations.double(),
+            distances=sample.distances.double(),
         )
         assert info.fn(sample) == pytest.approx(info.fn(exact), rel=1e-5)
 
@@ -92,6 +95,7 @@ class TestEveryScore:
             kernels=some_kernels(generator),
             nearest=torch.zeros(N, Q, dtype=torch.int64),
             activations=torch.ones(N, Q, K),
+            distances=torch.ones(N, Q, K),
         )
         found = scores.compute()
         assert found
@@ -131,7 +135,8 @@ def accumulated(batches: int, repeats: int = 4) -> tuple[Score, ...]:
     scores = Scores(["rankme", "lidar", "kernel_information", "sns_width"], repeats=repeats)
     for rows in torch.arange(N).chunk(batches):
         scores.update("backbone", features=sample.features[rows], views=sample.views[rows])
-        part = {"nearest": sample.nearest[rows], "activations": sample.activations[rows]}
+        names = ("nearest", "activations", "distances")
+        part = {name: getattr(sample, name)[rows] for name in names}
         scores.update("kernels", kernels=sample.kernels, **part)
     return scores.compute()
 

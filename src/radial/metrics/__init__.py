@@ -8,6 +8,7 @@ from radial.metrics.hypersphere import alignment, self_cluster, uniformity, w2_u
 from radial.metrics.kernels import center_rank, center_spread, sns
 from radial.metrics.lidar import lidar
 from radial.metrics.registry import SCORES, ScoreInfo
+from radial.metrics.retrieval import view_retrieval
 from radial.metrics.scores import Score, Scores, compare
 from radial.metrics.spectra import (
     alpha_req,
@@ -47,5 +48,6 @@ __all__ = [
     "stable_rank",
     "two_nn",
     "uniformity",
+    "view_retrieval",
     "w2_uniformity",
 ]

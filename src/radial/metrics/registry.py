@@ -21,6 +21,7 @@ from radial.checks import check_choice
 from radial.kernels import Kernels
 from radial.metrics import assignments, clusters, dimension, gram, hypersphere, kernels, spectra
 from radial.metrics.lidar import lidar
+from radial.metrics.retrieval import view_retrieval
 
 LAYERS = ("kernels", "backbone", "projector")
 ARROWS = {  # which way is better: a sign, and words
@@ -43,9 +44,10 @@ class Sample:
         kernels: Kernels | None = None,
         nearest: Tensor | None = None,  # (n, q) the kernel nearest to each view
         activations: Tensor | None = None,  # (n, q, K)
+        distances: Tensor | None = None,  # (n, q, K) squared and scaled, (ε‖x − c‖)²
     ) -> None:
         self.features, self.views, self.kernels = features, views, kernels
-        self.nearest, self.activations = nearest, activations
+        self.nearest, self.activations, self.distances = nearest, activations, distances
 
     @cached_property
     def spectra(self) -> gram.Spectra:
@@ -77,7 +79,7 @@ class Sample:
     def half(self, number: int, seed: int) -> Sample:
         """Half of the images, and half of the kernels, drawn by (seed, number); none twice."""
         parts: dict[str, Any] = {}
-        for name in ("features", "views", "nearest", "activations"):
+        for name in ("features", "views", "nearest", "activations", "distances"):
             value = getattr(self, name)
             if value is not None:
                 parts[name] = value[_half(len(value), number, seed)]
@@ -103,7 +105,7 @@ class ScoreInfo:
 
     name: str
     description: str
-    needs: str  # an attribute of Sample: kernels, features, views, nearest or activations
+    needs: str  # an attribute of Sample: kernels, features, views, nearest and so on
     layer: str  # where it is read unless told otherwise
     better: str  # higher, lower, near 1
     settings: str
@@ -219,6 +221,13 @@ _ENTRIES = (
         fn=_of("standardised", lidar, delta=LIDAR_DELTA),
     ),
     _entry(
+        "kernel_retrieval",
+        "do the views of an image find each other by their distances to the kernels",
+        needs="distances", layer="kernels", better="higher",
+        settings="whitened, shrinkage 0.1, mean log rank, at most 512 images", reference=_OURS,
+        fn=_of("distances", view_retrieval),
+    ),
+    _entry(
         "rankme",
         "effective rank by singular values; compares runs of one method only",
         needs="features", layer="projector", better="higher",
@@ -238,6 +247,13 @@ _ENTRIES = (
         settings=f"δ {LIDAR_DELTA:g}, ε 1e-7",
         reference="Thilak et al., 2023, https://arxiv.org/abs/2312.04000",
         fn=_of("views", lidar, delta=LIDAR_DELTA),
+    ),
+    _entry(
+        "view_retrieval",
+        "do the views of an image find each other among those of all images",
+        needs="views", layer="backbone", better="higher",
+        settings="whitened, shrinkage 0.1, mean log rank, at most 512 images", reference=_OURS,
+        fn=_of("views", view_retrieval),
     ),
     _entry(
         "alpha_req",

@@ -80,11 +80,12 @@ class Scores:
         kernels: Kernels | None = None,
         nearest: Tensor | None = None,
         activations: Tensor | None = None,
+        distances: Tensor | None = None,
     ) -> None:
         """Add a batch: features (B, D) and views (b, q, D) of a layer; for ``kernels`` its own."""
         check_choice("layer", layer, LAYERS)
         given = {"features": features, "views": views, "nearest": nearest}
-        for name, value in (given | {"activations": activations}).items():
+        for name, value in (given | {"activations": activations, "distances": distances}).items():
             if value is None:
                 continue
             parts = self._batches.setdefault(layer, {}).setdefault(name, [])

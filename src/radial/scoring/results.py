@@ -21,6 +21,7 @@ READ_FROM = {
     "kernels": "kernels alone",
     "nearest": "kernels and views",
     "activations": "kernels and views",
+    "distances": "kernels and views",
     "features": "backbone, projector",
     "views": "views of both",
 }

@@ -182,8 +182,8 @@ def _from_images(target: Target, settings: Settings, bench: Bench, figures: bool
     scores.update("projector", features=plain.projector, views=views.projector)
     scores.update("kernels", kernels=kernels)
     if layer is not None and views.kernel_input is not None:
-        nearest, activations = layer.answers(views.kernel_input)
-        scores.update("kernels", nearest=nearest, activations=activations)
+        nearest, activations, distances = layer.answers(views.kernel_input)
+        scores.update("kernels", nearest=nearest, activations=activations, distances=distances)
     status, reason = judge(target, network, plain)
     return _card(
         target,

@@ -99,7 +99,7 @@ def _measure(module: Run, keys: Sequence[str]) -> dict[str, float]:
     plain = views = Layers(backbone=torch.zeros(0))
     if "features" in needs:
         plain = extract_layers(method.backbone, method.projection_head, images, **common)
-    if needs & {"views", "nearest", "activations"}:
+    if needs & {"views", "nearest", "activations", "distances"}:
         views = extract_layers(
             method.backbone,
             method.projection_head,
@@ -115,8 +115,9 @@ def _measure(module: Run, keys: Sequence[str]) -> dict[str, float]:
     if layer is not None:
         scores.update("kernels", kernels=load_kernels(layer.state_dict())[-1])
         if views.kernel_input is not None:
-            nearest, activations = layer.answers(views.kernel_input.to(layer.centers))
-            scores.update("kernels", nearest=nearest, activations=activations)
+            answers = layer.answers(views.kernel_input.to(layer.centers))
+            parts = dict(zip(("nearest", "activations", "distances"), answers))
+            scores.update("kernels", **parts)
     return {score.key: score.value for score in scores.compute()}
 
 
