@@ -23,7 +23,12 @@ from radial.scoring.card import Card, ranking
 from radial.scoring.results import cell, footnotes, short
 from radial.scoring.settings import EvalSettings, Settings
 
-SCORES = ("lidar@projector", "lidar@backbone", "rankme@backbone", "kernel_information@kernels")
+SCORES = (
+    "view_retrieval@backbone",
+    "kernel_retrieval@kernels",
+    "lidar@projector",
+    "rankme@backbone",
+)
 TINY_RUNS = {  # name: head and epochs
     "default": ("default", 5),
     "rbfn": ("rbfn", 5),

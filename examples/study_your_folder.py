@@ -85,7 +85,7 @@ def main() -> None:
         print("accuracy of rbfn (b) less that of default (a), with its 95 % interval")
         print(paired_heads(runs)[columns].to_string(index=False, float_format="{:.3f}".format))
     else:
-        scores = ["lidar@projector", "lidar@backbone", "rankme@backbone"]
+        scores = ["view_retrieval@backbone", "lidar@projector", "rankme@backbone"]
         print(runs.groupby(["method", "head"])[scores].mean().to_string())
     print("\n".join(write_report(store.path, html=options.out / "report.html")))
 

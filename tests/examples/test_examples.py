@@ -58,7 +58,7 @@ def test_checkpoints_are_ranked_and_a_dead_one_is_not(folder: Path) -> None:
     assert {row.split()[0] for row in rows} == {"default", "rbfn", "rbfn-short", "published"}
     assert re.match(r"published +dead head ", rows[-1])
     assert all(re.search(r" ± .*\d%\)$", row.rstrip()) for row in rows)
-    assert "ranked by lidar@projector" in text
+    assert "ranked by view_retrieval@backbone" in text
     assert "runs/tiny/published is not ranked: dead head" in text
 
 
@@ -82,7 +82,7 @@ def test_a_folder_is_studied(folder: Path, tmp_path: Path, labelled: bool) -> No
         assert difference == pytest.approx(rbfn - default, abs=2e-3)
         assert low <= difference <= high
     else:
-        assert "lidar@projector" in text
+        assert "view_retrieval@backbone" in text
 
 
 def test_every_script_is_in_the_readme_and_short() -> None:

@@ -126,7 +126,7 @@ def test_figures(cards) -> None:
 def test_ranking(cards) -> None:
     order, sentences = ranking([cards[name] for name in ("dead", "untrained", "live")])
     assert [card.target for card in order][-1] == cards["dead"].target
-    assert sentences[0].startswith("ranked by lidar@backbone")
+    assert sentences[0].startswith("ranked by view_retrieval@backbone")
     assert any("ahead of" in s or "within noise" in s for s in sentences)
     assert any(s.endswith("is not ranked: dead head") for s in sentences)
     by = ranking([cards["live"], cards["mlp"]], by="rankme@backbone")

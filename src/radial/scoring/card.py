@@ -19,7 +19,7 @@ from radial.metrics.scores import Score, compare, quality
 
 PACKAGES = ("radial-ssl", "torch", "torchvision", "scikit-learn")
 RANKED = ("ok", "dead kernels", "untrained", "not measured")
-HEADLINES = ("lidar@projector", "lidar@backbone", "sns_width@kernels")
+HEADLINES = ("view_retrieval@backbone", "kernel_retrieval@kernels", "sns_width@kernels")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

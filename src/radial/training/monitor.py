@@ -115,9 +115,8 @@ def _measure(module: Run, keys: Sequence[str]) -> dict[str, float]:
     if layer is not None:
         scores.update("kernels", kernels=load_kernels(layer.state_dict())[-1])
         if views.kernel_input is not None:
-            answers = layer.answers(views.kernel_input.to(layer.centers))
-            parts = dict(zip(("nearest", "activations", "distances"), answers))
-            scores.update("kernels", **parts)
+            nearest, activations, distances = layer.answers(views.kernel_input.to(layer.centers))
+            scores.update("kernels", nearest=nearest, activations=activations, distances=distances)
     return {score.key: score.value for score in scores.compute()}
 
 
