@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--data", default="digits", help="images to score on: folder:PATH, …")
     parser.add_argument("--image-size", type=int, help="by default what each was trained at")
     parser.add_argument("--backbone", help="architecture of checkpoints that are not radial's")
-    parser.add_argument("--by", help="score to rank by; by default LiDAR, of the projector if any")
+    parser.add_argument("--by", help="score to rank by; by default view_retrieval")
     parser.add_argument("--check", action="store_true", help="show the accuracy as well")
     parser.add_argument("--out", type=Path, default=Path("runs/tiny"), help="of the tiny runs")
     options = parser.parse_args()

@@ -13,6 +13,7 @@ from radial.study.analysis import paired_heads
 NAMES = {"simclr": "SimCLR", "moco": "MoCo v2", "byol": "BYOL", "swav": "SwAV",
          "simsiam": "SimSiam", "pooled": "all methods"}  # fmt: skip
 OTHERS = {
+    "view_retrieval@backbone": "view retrieval",
     "lidar@projector": "LiDAR, projector",
     "lidar@backbone": "LiDAR, backbone",
     "rankme@projector": "RankMe, projector",
@@ -47,9 +48,9 @@ class Line:
     strong: bool = False
 
 
-def draw(heads: pd.DataFrame, judged: dict[str, pd.DataFrame]) -> str:
-    """``judged``: the judgement of every score by half of the methods, as findings.py has it."""
-    lines = _scores(judged)
+def draw(heads: pd.DataFrame, judged: pd.DataFrame, chosen: str) -> str:
+    """``judged``: scores on the methods that confirm; ``chosen`` is the kernel score chosen."""
+    lines = _scores(judged, chosen)
     height = TOP + ROW * max(len(lines), 6) + 54
     left = _panel(
         _heads(heads), 20, 420, 100, "Does a live RBFN head match the MLP head?",
@@ -78,14 +79,11 @@ def _heads(runs: pd.DataFrame) -> list[Line]:
     ]  # fmt: skip
 
 
-def _scores(judged: dict[str, pd.DataFrame]) -> list[Line]:
-    choosing, confirming = judged["choosing"], judged["confirming"]
-    ours = [score for score in choosing.index if score.endswith("@kernels")]
-    chosen = str(choosing.loc[ours, "spearman"].idxmax())
+def _scores(confirming: pd.DataFrame, chosen: str) -> list[Line]:
     names = {chosen: chosen.partition("@")[0].replace("_", " ")} | OTHERS
 
     def kind(name: str) -> str:
-        if name == chosen:
+        if name == chosen or name.startswith("view_retrieval"):
             return "ours"
         return "bad" if name.startswith("sns") else "label" if name == "knn_1pct" else "other"
 

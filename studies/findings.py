@@ -95,13 +95,10 @@ def judged(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
-def is_ours(score: str) -> bool:
-    return score.endswith("@kernels") and not score.startswith("sns")
-
-
 def best_kernel_score(choosing: pd.DataFrame) -> str:
-    ours = [score for score in choosing.index if score.endswith("@kernels")]
-    return str(choosing.loc[ours, "spearman"].idxmax())
+    """The one with the highest mean ρ on the methods that scores are chosen on."""
+    kernels = [score for score in choosing.index if score.endswith("@kernels")]
+    return str(choosing.loc[kernels, "spearman"].idxmax())
 
 
 def scores_table(found: dict[str, pd.DataFrame], most: int = 10) -> str:
@@ -118,10 +115,14 @@ def scores_table(found: dict[str, pd.DataFrame], most: int = 10) -> str:
             entry = found[half].loc[name]
             row.append(f"{entry['spearman']:+.2f} ({entry['low']:+.2f} to {entry['high']:+.2f})")
             row.append(points(entry["regret1"], sign=False))
-        p = found["all"].loc[name, "p_holm"]
-        row.append("–" if np.isnan(p) else f"{p:.3f}")
+        entry = found["confirming"].loc[name]
+        row.append(points(entry["regret3"], sign=False))
+        row.append("–" if np.isnan(entry["p_holm"]) else f"{entry['p_holm']:.3f}")
+        row.append(f"{entry['pooled_spearman']:+.2f}")
+        row = ["–" if "nan" in cell else cell for cell in row]
         rows.append([text.replace("-", "−") if i else text for i, text in enumerate(row)])
-    header = ["score", "ρ choosing", "regret@1", "ρ confirming", "regret@1", "p (Holm), all"]
+    header = ["score", "ρ choosing", "regret@1", "ρ confirming", "regret@1", "regret@3", "p (Holm)",
+              "pooled ρ"]  # fmt: skip
     return markdown(header, rows)
 
 
@@ -135,26 +136,20 @@ def methods_table(runs: pd.DataFrame, names: list[str]) -> str:
 
 
 def ahead_table(runs: pd.DataFrame, chosen: str) -> str:
-    """The chosen score's ρ minus that of its peers, paired, on the confirming half and on all."""
-    better = directions(runs)
+    """The chosen score's ρ minus that of its peers, paired, on the methods that confirm."""
+    part = halves(final(runs))["confirming"].reset_index(drop=True)
+    table = compare_scores(part, directions(runs), [*PEERS, *BASELINES])
     rows = []
-    tables = {
-        half: compare_scores(part.reset_index(drop=True), better, [*PEERS, *BASELINES])
-        for half, part in halves(final(runs)).items()
-        if half != "choosing"
-    }
     for peer in (*PEERS, *BASELINES):
-        row = [f"`{peer}`"]
-        for table in tables.values():
-            one = table[(table["a"] == chosen) & (table["b"] == peer)].iloc[0]
-            row.append(f"{one['difference']:+.2f} ({one['low']:+.2f} to {one['high']:+.2f})")
-        rows.append([text.replace("-", "−") if i else text for i, text in enumerate(row)])
-    return markdown([f"`{chosen}` minus", "confirming", "all"], rows)
+        one = table[(table["a"] == chosen) & (table["b"] == peer)].iloc[0]
+        text = f"{one['difference']:+.2f} ({one['low']:+.2f} to {one['high']:+.2f})"
+        rows.append([f"`{peer}`", text.replace("-", "−")])
+    return markdown([f"`{chosen}` minus", "ρ, confirming methods"], rows)
 
 
 def published_table(runs: pd.DataFrame) -> str:
     """Pooled correlations of the SNS forms with accuracy, with and without unlearned runs."""
-    found = audit(final(runs[runs["head"] != "default"]), directions(runs)).correlations
+    found = audit(final(runs), directions(runs)).correlations
     table = found.set_index("score")
     names = [name for name in ("sns_paper@kernels", "sns_width@kernels", "sns_width_raw@kernels")
              if name in table.index]  # fmt: skip
@@ -186,8 +181,8 @@ def filled(text: str, found: dict[str, str]) -> str:
     """``text`` with every table between its two markers."""
     for name, table in found.items():
         begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        if begin not in text:
-            continue
+        if begin not in text or end not in text:
+            raise ValueError(f"the page has no place for {name}: {begin} … {end}")
         pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
         text = pattern.sub(lambda _, t=table, b=begin, e=end: f"{b}\n\n{t}\n\n{e}", text)
     return text
@@ -218,8 +213,14 @@ def main() -> int:
     found = tables()
     page = DOCS / "FINDINGS.md"
     made = {page: filled(page.read_text(encoding="utf-8"), found)}
-    made[DOCS / "findings.svg"] = draw(kept("heads"), judged(kept("scores")))
-    stale = [path for path, text in made.items() if not path.is_file() or path.read_text() != text]
+    judgement = judged(kept("scores"))
+    chosen = best_kernel_score(judgement["choosing"])
+    made[DOCS / "findings.svg"] = draw(kept("heads"), judgement["confirming"], chosen)
+    stale = [
+        path
+        for path, text in made.items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    ]
     for path in stale:
         print(f"{'differs' if options.check else 'written'}: {path}")
         if not options.check:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from radial.metrics.registry import SCORES, Sample
 from radial.metrics.retrieval import IMAGES, view_retrieval
+from radial.metrics.scores import Scores
 
 
 def brute_force(views: np.ndarray, shrinkage: float) -> float:
@@ -26,7 +28,7 @@ def brute_force(views: np.ndarray, shrinkage: float) -> float:
         cosines = z @ z[i]
         own = [j for j in range(n * q) if j // q == i // q and j != i]
         best = max(cosines[j] for j in own)
-        ahead = sum(cosines[j] > best for j in range(n * q) if j // q != i // q)
+        ahead = sum(cosines[j] >= best for j in range(n * q) if j // q != i // q)
         logs.append(math.log(1 + ahead))
     return 1 - float(np.mean(logs)) / math.log(n * q - q + 1)
 
@@ -50,6 +52,23 @@ def test_ends_of_the_scale() -> None:
     ranks = torch.arange(256 * 2 - 1).double()
     chance = 1 - float(torch.log1p(ranks).mean()) / math.log(256 * 2 - 1)
     assert view_retrieval(noise) == pytest.approx(chance, abs=0.02)
+
+
+def test_a_collapse_to_a_few_points_is_no_success() -> None:
+    two_points = torch.tensor([[0.0], [1.0]]).repeat(16, 1)[:, None].expand(-1, 2, -1)
+    assert view_retrieval(two_points) < 0.25  # fifteen other images are as near
+
+
+def test_half_samples_are_halves_of_what_is_used() -> None:
+    views = torch.randn(IMAGES + 200, 2, 6, generator=torch.Generator().manual_seed(0))
+    fewer, more = (Sample(views=part) for part in (views[:IMAGES], views))
+    score = SCORES["view_retrieval"]
+    assert score.fn(more) == score.fn(fewer)
+    for number in range(3):
+        assert score.fn(more.half(number, 0)) == score.fn(fewer.half(number, 0))
+    scores = Scores(["view_retrieval@backbone"], repeats=2)
+    scores.update("backbone", views=views)
+    assert scores.compute()[0].samples == IMAGES
 
 
 def test_what_it_does_not_depend_on() -> None:

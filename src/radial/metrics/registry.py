@@ -1,7 +1,8 @@
 """The registry of label-free scores: what each needs, which way is better, how it is computed.
 
 Every score is a plain function of another file of this package, with the settings fixed here
-before any accuracy is looked at.
+before any accuracy is looked at; but for the two kinds of retrieval, which were chosen by accuracy
+on two methods and confirmed on three others (docs/FINDINGS.md).
 
 Legend: N images, n images with q views each, D features, K kernels.
 """
@@ -19,9 +20,17 @@ from torch import Tensor
 
 from radial.checks import check_choice
 from radial.kernels import Kernels
-from radial.metrics import assignments, clusters, dimension, gram, hypersphere, kernels, spectra
+from radial.metrics import (
+    assignments,
+    clusters,
+    dimension,
+    gram,
+    hypersphere,
+    kernels,
+    retrieval,
+    spectra,
+)
 from radial.metrics.lidar import lidar
-from radial.metrics.retrieval import view_retrieval
 
 LAYERS = ("kernels", "backbone", "projector")
 ARROWS = {  # which way is better: a sign, and words
@@ -45,7 +54,9 @@ class Sample:
         nearest: Tensor | None = None,  # (n, q) the kernel nearest to each view
         activations: Tensor | None = None,  # (n, q, K)
         distances: Tensor | None = None,  # (n, q, K) squared and scaled, (ε‖x − c‖)²
+        half_of: tuple[Sample, int, int] | None = None,  # with the number and seed of the draw
     ) -> None:
+        self.half_of = half_of
         self.features, self.views, self.kernels = features, views, kernels
         self.nearest, self.activations, self.distances = nearest, activations, distances
 
@@ -91,7 +102,15 @@ class Sample:
                 shapes=self.kernels.shapes[rows],
                 widths=self.kernels.widths[rows],
             )
-        return Sample(**parts)
+        return Sample(**parts, half_of=(self, number, seed))
+
+    def first(self, name: str, most: int) -> Tensor:
+        """The first images at most; of a half-sample half of those, drawn in the same way."""
+        if self.half_of is None:
+            return getattr(self, name)[:most]  # type: ignore[no-any-return]
+        whole, number, seed = self.half_of
+        kept = whole.first(name, most)
+        return kept[_half(len(kept), number, seed)]
 
 
 def _half(length: int, number: int, seed: int) -> Tensor:
@@ -111,6 +130,7 @@ class ScoreInfo:
     settings: str
     reference: str
     fn: Callable[[Sample], float]
+    at_most: int | None = None  # images, of those there are
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -137,6 +157,10 @@ def _of(name: str, fn: Callable[..., float], **options: Any) -> Callable[[Sample
     return lambda sample: fn(getattr(sample, name), **options)
 
 
+def _retrieval(name: str) -> Callable[[Sample], float]:
+    return lambda sample: retrieval.view_retrieval(sample.first(name, retrieval.IMAGES))
+
+
 def _occupancy(sample: Sample) -> float:
     assert sample.nearest is not None
     assert sample.activations is not None
@@ -145,6 +169,10 @@ def _occupancy(sample: Sample) -> float:
 
 _SNS = "Schliebitz et al., RBFN projection heads"
 _OURS = "of this project"
+_CHOSEN = "of this project, chosen on SimCLR and BYOL: docs/FINDINGS.md"
+_RETRIEVAL = (
+    f"whitened, shrinkage {retrieval.SHRINKAGE:g}, mean log rank, at most {retrieval.IMAGES} images"
+)
 _ALPHA_REQ = "Agrawal et al., 2022, https://arxiv.org/abs/2202.05808"
 _UNIFORMITY = "Wang & Isola, 2020, https://arxiv.org/abs/2005.10242"
 
@@ -224,8 +252,8 @@ _ENTRIES = (
         "kernel_retrieval",
         "do the views of an image find each other by their distances to the kernels",
         needs="distances", layer="kernels", better="higher",
-        settings="whitened, shrinkage 0.1, mean log rank, at most 512 images", reference=_OURS,
-        fn=_of("distances", view_retrieval),
+        settings=_RETRIEVAL, reference=_CHOSEN, at_most=retrieval.IMAGES,
+        fn=_retrieval("distances"),
     ),
     _entry(
         "rankme",
@@ -252,8 +280,8 @@ _ENTRIES = (
         "view_retrieval",
         "do the views of an image find each other among those of all images",
         needs="views", layer="backbone", better="higher",
-        settings="whitened, shrinkage 0.1, mean log rank, at most 512 images", reference=_OURS,
-        fn=_of("views", view_retrieval),
+        settings=_RETRIEVAL, reference=_CHOSEN, at_most=retrieval.IMAGES,
+        fn=_retrieval("views"),
     ),
     _entry(
         "alpha_req",

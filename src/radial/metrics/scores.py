@@ -136,7 +136,7 @@ def _score(info: ScoreInfo, layer: str, sample: Sample, halves: tuple[float, ...
         value=value,
         low=low,
         high=high,
-        samples=sample.size(info.needs),
+        samples=min(sample.size(info.needs), info.at_most or sample.size(info.needs)),
         better=info.better,
         settings=info.settings,
         warning="; ".join(dict.fromkeys(line for line in lines if line)),

@@ -14,12 +14,15 @@ from typing import Any
 
 from torch import Tensor
 
-from radial.metrics.registry import layers_of, parse
+from radial.metrics.registry import SCORES, layers_of, parse
 from radial.metrics.scores import Score, compare, quality
 
 PACKAGES = ("radial-ssl", "torch", "torchvision", "scikit-learn")
 RANKED = ("ok", "dead kernels", "untrained", "not measured")
-HEADLINES = ("view_retrieval@backbone", "kernel_retrieval@kernels", "sns_width@kernels")
+HEADLINES = (  # by the findings; the others where these were not asked for
+    "view_retrieval@backbone", "kernel_retrieval@kernels", "lidar@projector", "lidar@backbone",
+    "rankme@projector", "rankme@backbone", "sns_width@kernels",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -104,8 +107,10 @@ def ranking(cards: Sequence[Card], by: str | None = None) -> tuple[list[Card], l
     Targets that are dead, collapsed or broken come last, whatever their score.
     """
     key = headline(cards, by)
-    if key is None or len(cards) < 2:
+    if len(cards) < 2:
         return list(cards), []
+    if key is None:
+        return list(cards), ["not ranked: no score that all targets have; --by chooses one"]
 
     def place(card: Card) -> tuple[bool, float]:
         score = card.score(key)
@@ -114,7 +119,7 @@ def ranking(cards: Sequence[Card], by: str | None = None) -> tuple[list[Card], l
         return (not sound, -quality(score.better, score.value) if sound else 0.0)
 
     order = sorted(cards, key=place)
-    over = "kernels" if key.endswith("@kernels") else "images"
+    over = "kernels" if SCORES[parse(key)[0]].needs == "kernels" else "images"
     sentences = [f"ranked by {key}; intervals are over {over}, not over training seeds"]
     sound = [card for card in order if not place(card)[0]]
     for first, second in pairwise(sound):

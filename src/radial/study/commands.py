@@ -240,7 +240,7 @@ def audit(arguments: list[str]) -> int:
 
 
 def report(arguments: list[str]) -> int:
-    parser = Parser("study report", "One self-contained HTML page; Markdown and tables by option.")
+    parser = Parser("study report", "One HTML page; Markdown and tables by option.")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--html", type=Path, metavar="FILE", help="by default DIR/report.html")
     parser.add_argument("--markdown", type=Path, metavar="FILE")

@@ -104,6 +104,7 @@ def paired_heads(runs: pd.DataFrame, a: str = "default", b: str = "rbfn") -> pd.
     for data, group in by_data(pairs):
         sizes = numbers(runs[runs["data"] == data], "test_samples")
         resolution = 1.0 / float(np.nanmin(sizes)) if np.isfinite(sizes).any() else 0.0
+        here = runs[runs["data"] == data]
         parts = {m: group[group["method"] == m] for m in method_order(group["method"])}
         for method, part in (parts | {POOLED: group}).items():
             difference = (part["b"] - part["a"]).to_numpy(np.float64)
@@ -113,7 +114,7 @@ def paired_heads(runs: pd.DataFrame, a: str = "default", b: str = "rbfn") -> pd.
                  "difference": float(difference.mean()), "low": low, "high": high,
                  "a_mean": part["a"].mean(), "b_mean": part["b"].mean(),
                  "a_runs": int(part["a_runs"].sum()), "b_runs": int(part["b_runs"].sum()),
-                 "tuned": _tuned(runs[runs["method"] == method], a, b)}
+                 "tuned": _tuned(here[here["method"] == method], a, b)}
             )  # fmt: skip
     return frame(rows, PAIR_COLUMNS)
 

@@ -5,6 +5,10 @@ const config = { displayModeBar: false, responsive: true };
 
 for (const [name, figure] of Object.entries(material.figures)) {
   const plot = document.getElementById(`plot-${name}`);
+  if (typeof Plotly === "undefined") {
+    plot.textContent = "This figure needs the network: plotly.js could not be loaded.";
+    continue;
+  }
   for (const trace of figure.data) {
     if (trace.customdata) trace.text = trace.customdata.map(([run]) => material.hover[run]);
   }
