@@ -23,12 +23,7 @@ from radial.scoring.card import Card, ranking
 from radial.scoring.results import cell, footnotes, short
 from radial.scoring.settings import EvalSettings, Settings
 
-SCORES = (
-    "view_retrieval@backbone",
-    "kernel_retrieval@kernels",
-    "lidar@projector",
-    "rankme@backbone",
-)
+SCORES = ("kernel_retrieval@kernels", "view_retrieval@backbone", "lidar@projector")
 TINY_RUNS = {  # name: head and epochs
     "default": ("default", 5),
     "rbfn": ("rbfn", 5),
