@@ -58,7 +58,7 @@ def draw(heads: pd.DataFrame, judged: pd.DataFrame, chosen: str) -> str:
     )  # fmt: skip
     right = _panel(
         lines, 470, 430, 165, "Which label-free score ranks runs?",
-        "Spearman ρ with accuracy, within methods, on methods kept for confirming", "{:+.1f}",
+        "Spearman ρ with accuracy within methods it was not chosen on", "{:+.1f}",
         limits=(-1.0, 1.0),
     )  # fmt: skip
     return (
