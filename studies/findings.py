@@ -159,6 +159,7 @@ def published_table(runs: pd.DataFrame) -> str:
         one = table.loc[name]
         figures = [f"{one[f'{kind}_{part}']:+.2f}".replace("-", "−")
                    for kind in ("pearson", "spearman") for part in ("all", "left")]  # fmt: skip
+        figures = ["–" if "nan" in figure else figure for figure in figures]
         rows.append([f"`{name}`", *figures, f"{one['n_all']:.0f}", f"{one['n_left']:.0f}"])
     header = ["score", "Pearson, all", "Pearson, learned", "Spearman, all", "Spearman, learned",
               "runs", "learned"]  # fmt: skip
