@@ -231,7 +231,9 @@ def test_images_that_always_fail_leave_it_incomplete_until_the_server_recovers(
     )  # fmt: skip
     assert result.example is not None
     assert result.example.startswith(server.base)
-    assert [server.requests[path] for path in server.rules] == [3, 3, 3]
+    error, cut, hung_up = (server.requests[path] for path in server.rules)
+    assert (error, cut) == (3, 3)
+    assert hung_up in (3, 4)  # on a kept connection it may look stale, and is asked for once more
     assert not (tmp_path / "a" / "manifest.csv").exists()
     assert sum(len(list(folder.iterdir())) for folder in folders(tmp_path / "a")) == 9
 
