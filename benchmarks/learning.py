@@ -29,7 +29,7 @@ from rich.console import Console
 from radial.evaluation.probe import probe_backbone
 from radial.files import atomic
 from radial.methods import METHODS
-from radial.training.building import Parts, build
+from radial.training.build import Parts, build
 from radial.training.checkpoint import part, read_checkpoint
 from radial.training.config import RunConfig
 from radial.training.run import train

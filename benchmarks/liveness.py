@@ -36,8 +36,8 @@ from torch.nn import functional as F
 from torchvision.models import resnet18, resnet50
 
 from radial import RBFNProjectionHead, calibrate, diagnose
-from radial.functions import RADIAL_FUNCTIONS
-from radial.health import effective_rank, gradient_gain, mlp_twin
+from radial.rbf.functions import RADIAL_FUNCTIONS
+from radial.rbf.health import effective_rank, gradient_gain, mlp_twin
 
 BATCH, CALIBRATION = 256, 1024
 PAPER_FUNCTIONS = ("gaussian", "inverse_multiquadric", "multiquadric", "tps")

@@ -62,7 +62,7 @@ def chunks(total: int) -> Iterator[int]:
 
 def write_files(folder: Path, rows: int) -> None:
     """Names of the official files; every line of a file's chunk is equally long: no loop in it."""
-    from radial.data.open_images.metadata import official_files
+    from radial.open_images.metadata import official_files
 
     files = {what: folder / Path(path).name for what, path in official_files("v7").items()}
     rng = np.random.default_rng(0)
@@ -124,8 +124,8 @@ def digest(rows: Iterator[tuple[object, ...]]) -> str:
 
 
 def by_radial(folder: Path) -> Iterator[tuple[object, ...]]:
-    from radial.data.open_images.metadata import find_metadata
-    from radial.data.open_images.sampling import Sampling, sample
+    from radial.open_images.metadata import find_metadata
+    from radial.open_images.sampling import Sampling, sample
 
     settings = Sampling(classes=CHOSEN, release="v7", seed=SEED, temp_directory=folder)
     manifest = sample(find_metadata(folder, release="v7"), settings)
@@ -166,7 +166,7 @@ def by_pandas(folder: Path) -> Iterator[tuple[object, ...]]:
 
 SIDES = {"radial": by_radial, "pandas": by_pandas}
 IMPORTS = {
-    "radial": ("radial.data.open_images.sampling", "duckdb"),
+    "radial": ("radial.open_images.sampling", "duckdb"),
     "pandas": ("pandas", "pyarrow"),
 }
 

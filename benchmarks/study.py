@@ -18,7 +18,7 @@ from pathlib import Path
 
 from measure import verdict
 
-from radial.study.grid import Study, from_values
+from radial.study.plan import Study, from_values
 from radial.study.store import Store
 
 GOAL = 1.7  # two workers against one

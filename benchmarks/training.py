@@ -33,10 +33,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from radial.backbones import build_backbone
 from radial.data import load_data
-from radial.data.recipes import recipe
+from radial.data.augmentations import recipe
 from radial.data.views import augment
-from radial.optim import parameter_groups
-from radial.training.building import build
+from radial.rbf.optim import parameter_groups
+from radial.training.build import build
 from radial.training.config import RunConfig
 from radial.training.conventions import METRICS
 from radial.training.progress import Metrics

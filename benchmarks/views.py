@@ -20,7 +20,7 @@ from lightly.transforms.utils import IMAGENET_NORMALIZE
 from PIL import Image
 from torch import Tensor
 
-from radial.data.recipes import View, recipe
+from radial.data.augmentations import View, recipe
 from radial.data.views import augment
 
 

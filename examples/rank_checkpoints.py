@@ -20,8 +20,8 @@ from rich.table import Table
 
 from radial import RunConfig, evaluate, score, train
 from radial.scoring.card import Card, ranking
-from radial.scoring.results import cell, footnotes, short
 from radial.scoring.settings import EvalSettings, Settings
+from radial.scoring.table import cell, footnotes, short
 
 SCORES = ("kernel_retrieval@kernels", "view_retrieval@backbone", "lidar@projector")
 TINY_RUNS = {  # name: head and epochs

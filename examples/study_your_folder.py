@@ -18,11 +18,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from radial.cli.study import shares
 from radial.data import load_data
 from radial.study.analysis import paired_heads
-from radial.study.commands import shares
 from radial.study.executors import run_local
-from radial.study.grid import Study
+from radial.study.plan import Study
 from radial.study.report import write_report
 from radial.study.store import Store
 from radial.study.table import read_runs

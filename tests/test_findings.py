@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from radial.metrics.registry import SCORES
-from radial.study.grid import read_study
+from radial.study.plan import read_study
 
 ROOT = Path(__file__).parents[1]
 STUDIES = {"tune": 30, "heads": 90, "scores": 100, "published": 27}

@@ -6,12 +6,15 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import radial
-from radial import cli, demo
+from radial import cli
+from radial._moved import MOVED
+from radial.cli import demo
 from radial.scoring.settings import EvalSettings, Settings
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +46,7 @@ def test_unknown_name() -> None:
 
 
 def test_registry_is_where_the_readme_says() -> None:
-    assert "gaussian" in radial.functions.RADIAL_FUNCTIONS
+    assert "gaussian" in radial.rbf.functions.RADIAL_FUNCTIONS
 
 
 @pytest.mark.parametrize(("text", "least"), [(README, 1), (GUIDE, 4)], ids=["README", "GUIDE"])
@@ -98,3 +101,13 @@ def test_demo_runs_a_study_and_names_its_report(tmp_path, capsys) -> None:
     assert "Plotly.newPlot" in page.read_text(encoding="utf-8")
     with pytest.raises(SystemExit):
         demo.main(["--out", str(tmp_path / "demo"), "--set", "speed=3"])
+
+
+@pytest.mark.parametrize(("old", "new"), MOVED.items())
+def test_modules_that_moved_are_found_with_a_warning(old: str, new: str) -> None:
+    sys.modules.pop(old, None)
+    with pytest.warns(DeprecationWarning, match=f"{old} is now {new}") as told:
+        module = import_module(old)
+    assert told[0].filename == import_module.__code__.co_filename  # frames of the system left out
+    own = {n: v for n, v in vars(import_module(new)).items() if not n.startswith("_")}
+    assert own.items() <= vars(module).items()

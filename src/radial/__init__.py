@@ -6,6 +6,8 @@ Names are imported when first used, so that ``import radial`` stays quick.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from radial._moved import install as _install
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -32,49 +34,53 @@ __all__ = [
 ]
 
 _HOME = {
-    "RBFLayer": "radial.layer",
-    "RBFNProjectionHead": "radial.heads",
-    "RBFNPredictionHead": "radial.heads",
-    "default_head": "radial.heads",
-    "calibrate": "radial.calibration",
-    "diagnose": "radial.health",
-    "sns": "radial.metrics.kernels",
-    "Kernels": "radial.kernels",
-    "load_kernels": "radial.kernels",
-    "parameter_groups": "radial.optim",
+    "RBFLayer": "radial.rbf.layer",
+    "RBFNProjectionHead": "radial.rbf.heads",
+    "RBFNPredictionHead": "radial.rbf.heads",
+    "default_head": "radial.rbf.heads",
+    "calibrate": "radial.rbf.calibration",
+    "diagnose": "radial.rbf.health",
+    "sns": "radial.metrics.separation",
+    "Kernels": "radial.rbf.kernels",
+    "load_kernels": "radial.rbf.kernels",
+    "parameter_groups": "radial.rbf.optim",
     "RunConfig": "radial.training.config",
-    "RunResult": "radial.training.directory",
+    "RunResult": "radial.training.rundir",
     "train": "radial.training.run",
     "Scores": "radial.metrics.scores",
-    "evaluate": "radial.scoring.labels",
-    "fit_head": "radial.evaluation.heads",
-    "score": "radial.scoring.scoring",
+    "evaluate": "radial.scoring.evaluate",
+    "fit_head": "radial.evaluation.fit_head",
+    "score": "radial.scoring.score",
     "resume": "radial.training.run",
 }
 
 if TYPE_CHECKING:
-    from radial import functions, metrics
-    from radial.calibration import calibrate
-    from radial.evaluation.heads import fit_head
-    from radial.heads import RBFNPredictionHead, RBFNProjectionHead, default_head
-    from radial.health import diagnose
-    from radial.kernels import Kernels, load_kernels
-    from radial.layer import RBFLayer
-    from radial.metrics.kernels import sns
+    from radial import metrics
+    from radial.evaluation.fit_head import fit_head
     from radial.metrics.scores import Scores
-    from radial.optim import parameter_groups
-    from radial.scoring.labels import evaluate
-    from radial.scoring.scoring import score
+    from radial.metrics.separation import sns
+    from radial.rbf import functions
+    from radial.rbf.calibration import calibrate
+    from radial.rbf.heads import RBFNPredictionHead, RBFNProjectionHead, default_head
+    from radial.rbf.health import diagnose
+    from radial.rbf.kernels import Kernels, load_kernels
+    from radial.rbf.layer import RBFLayer
+    from radial.rbf.optim import parameter_groups
+    from radial.scoring.evaluate import evaluate
+    from radial.scoring.score import score
     from radial.training.config import RunConfig
-    from radial.training.directory import RunResult
     from radial.training.run import resume, train
+    from radial.training.rundir import RunResult
+
+
+_install()
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(import_module(_HOME[name]), name)
     elif name in __all__:
-        value = import_module(f"radial.{name}")
+        value = import_module(f"radial.rbf.{name}" if name == "functions" else f"radial.{name}")
     else:
         raise AttributeError(f"module 'radial' has no attribute {name!r}")
     globals()[name] = value

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from radial import RBFNProjectionHead, calibrate, diagnose
-from radial.functions import RADIAL_FUNCTIONS
+from radial.rbf.functions import RADIAL_FUNCTIONS
 
 OPTIONS = list(itertools.product((False, True), (False, True)))
 

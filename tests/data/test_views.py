@@ -14,7 +14,7 @@ from scipy.stats import ks_2samp
 from torch import Tensor
 
 from radial.data import pixels, views
-from radial.data.recipes import RECIPES, View, recipe
+from radial.data.augmentations import RECIPES, View, recipe
 from radial.data.views import Parameters, apply, augment, draw
 
 PLAIN = View(

@@ -15,9 +15,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from radial import RBFNProjectionHead
+from radial.data.augmentations import recipe
 from radial.data.decoding import Files
 from radial.data.images import Images
-from radial.data.recipes import recipe
 from radial.evaluation.cache import Cache, default_cache
 from radial.evaluation.features import Layers, extract_layers
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from radial import RBFLayer, RBFNProjectionHead, calibrate, diagnose, load_kernels
-from radial.evaluation.heads import FittedHead, fit_head
+from radial.evaluation.fit_head import FittedHead, fit_head
 
 IMAGES, FEATURES, CLUSTERS = 320, 24, 8
 QUICK: dict[str, Any] = {"num_kernels": 16, "output_dim": 16, "steps": 40, "batch": 128}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from radial.cli import main
-from radial.study.grid import from_values
+from radial.study.plan import from_values
 from radial.study.status import Watcher, count
 from radial.study.store import Store
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from radial.training.directory import read_result
+from radial.training.rundir import read_result
 
 
 def run(directory: Path, *arguments: str) -> None:

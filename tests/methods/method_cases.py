@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from radial.heads import build_head
 from radial.methods import METHODS, Method
+from radial.rbf.heads import build_head
 
 FEATURES, HIDDEN, DIM, KERNELS = 16, 32, 8, 8
 MOMENTA = ("target_", "key_")  # what the momentum copies' names begin with

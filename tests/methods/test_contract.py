@@ -10,8 +10,8 @@ import torch
 from method_cases import DIM, MOMENTA, Backbone, build, step, views
 from torch import Tensor, nn
 
-from radial.heads import HEADS, build_head
 from radial.methods import METHODS, Method
+from radial.rbf.heads import HEADS, build_head
 
 CASES = [(name, head) for name in METHODS for head in HEADS]
 BATCH = 6

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from radial.kernels import Kernels
-from radial.metrics.kernels import center_rank, center_spread, sns
 from radial.metrics.registry import LAYERS, SCORES, Sample, kernel_scores, parse
 from radial.metrics.scores import Score, Scores, compare, interval, quality
+from radial.metrics.separation import center_rank, center_spread, sns
+from radial.rbf.kernels import Kernels
 
 N, Q, D, K = 200, 3, 12, 6
 

@@ -19,7 +19,7 @@ from radial.evaluation.features import extract
 from radial.metrics.registry import SCORES
 from radial.metrics.spectra import rankme
 from radial.scoring.card import ranking
-from radial.scoring.scoring import score
+from radial.scoring.score import score
 from radial.scoring.settings import Settings
 from radial.training.config import RunConfig
 from radial.training.run import train

@@ -13,7 +13,7 @@ from radial.data import load_data
 from radial.evaluation.features import extract
 from radial.evaluation.knn import knn_accuracy
 from radial.evaluation.probe import probe
-from radial.scoring.labels import evaluate, print_evaluations
+from radial.scoring.evaluate import evaluate, print_evaluations
 from radial.scoring.settings import EvalSettings
 from radial.scoring.targets import build, find
 

@@ -13,7 +13,7 @@ from torch import nn
 from torchvision.models import resnet18
 
 from radial import RBFNProjectionHead, load_kernels
-from radial.layer import deepest_rbf_layer
+from radial.rbf.layer import deepest_rbf_layer
 from radial.scoring.foreign import rebuild_head
 from radial.scoring.targets import IMAGENET, build, find
 from radial.training.export import export

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from radial.study.grid import Study, from_values
+from radial.study.plan import Study, from_values
 
 
 @pytest.fixture(autouse=True)

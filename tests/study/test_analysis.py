@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from radial.study.analysis.analysis import Analysis, analyse
+from radial.study.analysis.analyse import Analysis, analyse
 
 BETTER = {"rankme@projector": "higher", "alignment@projector": "lower", "dims@backbone": "none"}
 

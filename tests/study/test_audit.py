@@ -18,10 +18,10 @@ from rich.console import Console
 from scipy.stats import rankdata
 
 from radial.methods import METHODS
-from radial.study.audit.audit import MARGINS, RULES, audit, constant_loss, gaps, print_audit
 from radial.study.audit.constant import is_constant
+from radial.study.audit.rules import MARGINS, RULES, audit, constant_loss, gaps, print_audit
 from radial.study.importing.importing import read_export
-from radial.training.building import build
+from radial.training.build import build
 
 TABLES = Path(__file__).parents[2].parent / "shared" / "data" / "paper-results"
 DATASETS = {"imagenet-100": "ImageNet100", "open-images-v7-50": "OpenImagesV7-50"}

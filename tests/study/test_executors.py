@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from radial.cli import main
+from radial.cli.study import shares
 from radial.study import executors
-from radial.study.commands import shares
-from radial.study.grid import Study
+from radial.study.plan import Study
 from radial.study.store import Store
 
 Make = Callable[..., Study]

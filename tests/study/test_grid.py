@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from radial.study.grid import MACHINE, Study, from_values, identity, presets, read_study
+from radial.study.plan import MACHINE, Study, from_values, identity, presets, read_study
 from radial.training.config import PAPER, RunConfig
 
 BASE = {"name": "t", "constants": {"data": "digits"}}
@@ -101,7 +101,7 @@ def test_identity_is_of_what_decides_the_result() -> None:
 
 
 def test_identity_does_not_depend_on_the_process() -> None:
-    code = "from radial.study.grid import *; print(identity(RunConfig(data='cifar10', seed=5)))"
+    code = "from radial.study.plan import *; print(identity(RunConfig(data='cifar10', seed=5)))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == identity(RunConfig(data="cifar10", seed=5))
 
@@ -174,7 +174,7 @@ def test_not_yaml(tmp_path: Path) -> None:
 
 
 def test_planning_does_not_wait_for_torch() -> None:
-    code = "import sys; from radial.study.grid import *; read_study('heads').runs(); "
+    code = "import sys; from radial.study.plan import *; read_study('heads').runs(); "
     code += "print('torch' in sys.modules or 'pandas' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "False"

@@ -17,7 +17,7 @@ import pytest
 from radial.study.importing.importing import import_exports, read_export
 from radial.study.table import read_runs
 from radial.training.config import RunConfig
-from radial.training.directory import RunResult, read_config, read_result
+from radial.training.rundir import RunResult, read_config, read_result
 
 TABLES = Path(__file__).parents[2].parent / "shared" / "data" / "paper-results"
 DATASETS = ("imagenet-100", "open-images-v7-50")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from study_cases import facts
 
-from radial.study.grid import Study
+from radial.study.plan import Study
 from radial.study.store import Store
 from radial.study.worker import Worker
 

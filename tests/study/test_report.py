@@ -19,9 +19,9 @@ import yaml
 from scipy import stats
 
 from browser_probe import TELL, browse
-from radial.study.grid import from_values, read_study
+from radial.study.plan import from_values, read_study
 from radial.study.report.markdown import markdown_of
-from radial.study.report.report import page, read_report, write_report, write_table
+from radial.study.report.write import page, read_report, write_report, write_table
 from radial.study.store import Store
 
 EVIL = "</script><script>alert(1)</script>"

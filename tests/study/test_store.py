@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from radial.study.grid import Study
+from radial.study.plan import Study
 from radial.study.store import EVALUATION, RESULT, SCORES, Store
 
 Make = Callable[..., Study]

@@ -14,7 +14,7 @@ from study_cases import facts
 
 from radial.study import worker as module
 from radial.study.claims import MOST, claim, newest
-from radial.study.grid import Study
+from radial.study.plan import Study
 from radial.study.status import Watcher, count, headline
 from radial.study.steps import STEPS, Job
 from radial.study.store import EVALUATION, RESULT, SCORES, Store
@@ -190,17 +190,35 @@ def test_a_changed_evaluation_is_made_again(tmp_path: Path, tiny: Make) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("config.yaml", "a: ["), ("config.yaml", "[]"), (EVALUATION, '{"probes": {"exact": 3}}')],
+    [
+        ("config.yaml", "a: ["),
+        ("config.yaml", "[]"),
+        (EVALUATION, '{"probes": {"exact": 3}, ASKED}'),
+    ],
 )
 def test_a_broken_run_does_not_hide_the_others(
     done: Store, tmp_path: Path, name: str, text: str
 ) -> None:
     store = Store(tmp_path / "study")
     shutil.copytree(done.path, store.path)
-    (store.run(store.runs()[0]) / name).write_text(text)
+    asked = store.steps(store.study())[EVALUATION]
+    path = store.run(store.runs()[0]) / name
+    path.write_text(text.replace("ASKED", f'"asked": "{asked}"'))
     told: list[str] = []
     assert len(read_runs(store.path, tell=told.append)) == 1
-    assert "not done" in told[0]
+    assert "counts as not done" in told[0]
+
+
+def test_a_file_that_does_not_say_how_it_was_made_is_not_taken(done: Store, tmp_path: Path) -> None:
+    store = Store(tmp_path / "study")
+    shutil.copytree(done.path, store.path)
+    path = store.run(store.runs()[0]) / EVALUATION
+    values = json.loads(path.read_text())
+    del values["asked"]
+    path.write_text(json.dumps(values))
+    told: list[str] = []
+    assert len(read_runs(store.path, tell=told.append)) == 1
+    assert told == [f"{path} was made with other settings: not done"]
 
 
 def test_what_failed_meanwhile_is_not_taken(tmp_path: Path, tiny: Make) -> None:

@@ -8,8 +8,8 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from radial import functions, heads
 from radial.methods import METHODS
+from radial.rbf import functions, heads
 from radial.training import config as configs
 from radial.training.config import DEFAULTS, PAPER, RunConfig, from_dict, power_of_two, resolve
 

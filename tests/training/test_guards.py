@@ -12,7 +12,7 @@ from rich.console import Console
 from torch import nn
 
 from radial.methods import METHODS, Output
-from radial.training.building import build
+from radial.training.build import build
 from radial.training.export import export
 from radial.training.guards import WINDOW
 from radial.training.module import Run

@@ -13,7 +13,7 @@ from PIL import Image
 from rich.console import Console
 
 from radial.metrics.registry import SCORES
-from radial.scoring.scoring import score
+from radial.scoring.score import score
 from radial.scoring.settings import Settings
 from radial.training.run import resume, train
 

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from radial.methods import METHODS
-from radial.training.directory import read_config, read_result
 from radial.training.module import Run
 from radial.training.progress import TIMES
 from radial.training.run import resume, train
+from radial.training.rundir import read_config, read_result
 
 
 class PowerCut(Exception):

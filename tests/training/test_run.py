@@ -12,12 +12,12 @@ import torch
 import yaml
 from rich.console import Console
 
-from radial.kernels import load_kernels
-from radial.training.building import build, build_views
-from radial.training.directory import read_config, read_result
+from radial.rbf.kernels import load_kernels
+from radial.training.build import build, build_views
 from radial.training.loggers import mlflow_uri
 from radial.training.module import EpochBatches, Run
 from radial.training.run import resume, train
+from radial.training.rundir import read_config, read_result
 
 QUIET = Console(quiet=True)
 
@@ -164,11 +164,11 @@ def test_unlabelled_images_train_but_have_no_knn(folder, config, tmp_path) -> No
 
 
 def test_lazily_decoded_images_train_the_same(config, tmp_path, monkeypatch) -> None:
-    from radial.training import building
+    from radial.training import build
 
-    load = building.load_data
+    load = build.load_data
     first = train(config(epochs=1), console=QUIET)
-    monkeypatch.setattr(building, "load_data", lambda *a, **k: load(*a, **k, memory_limit=0.0))
+    monkeypatch.setattr(build, "load_data", lambda *a, **k: load(*a, **k, memory_limit=0.0))
     for workers in (0, 2):
         out = str(tmp_path / f"lazy{workers}")
         lazy = train(config(epochs=1, out=out, workers=workers), console=QUIET)

@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from radial.data.datasets import DATASETS, load_data
     from radial.data.errors import DataError
     from radial.data.images import Data, Images
-    from radial.data.open_images.dataset import OpenImagesV7
+    from radial.open_images.dataset import OpenImagesV7
 
 _HOME = {
-    "DATASETS": "datasets",
-    "Data": "images",
-    "DataError": "errors",
-    "Images": "images",
-    "OpenImagesV7": "open_images.dataset",
-    "load_data": "datasets",
+    "DATASETS": "radial.data.datasets",
+    "Data": "radial.data.images",
+    "DataError": "radial.data.errors",
+    "Images": "radial.data.images",
+    "OpenImagesV7": "radial.open_images.dataset",
+    "load_data": "radial.data.datasets",
 }
 
 __all__ = ["DATASETS", "Data", "DataError", "Images", "OpenImagesV7", "load_data"]
@@ -26,4 +26,4 @@ __all__ = ["DATASETS", "Data", "DataError", "Images", "OpenImagesV7", "load_data
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(import_module(_HOME[name]), name)

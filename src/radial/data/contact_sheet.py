@@ -19,9 +19,9 @@ from radial.checks import check_size
 from radial.data.decoding import Files, decode
 from radial.data.errors import DataError
 from radial.data.folders import open_folder
-from radial.data.open_images.subset import hash_order
 from radial.data.stats import printable
 from radial.files import atomic
+from radial.open_images.subset import hash_order
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 

@@ -15,9 +15,9 @@ from radial.data.downloads import open_cifar, open_digits, open_fashion_mnist, o
 from radial.data.errors import DataError
 from radial.data.folders import IMAGENET100, open_folder, open_imagenet
 from radial.data.images import Collection, Data, Images
-from radial.data.open_images.dataset import open_subset, split_published
-from radial.data.reading import hold_pixels, read_files
 from radial.data.splits import Split, split_own, split_paper
+from radial.data.survey import hold_pixels, read_files
+from radial.open_images.dataset import open_subset, split_published
 
 SPLITS = ("auto", "paper", "own")
 

@@ -30,8 +30,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from radial.data.augmentations import View
 from radial.data.pixels import blur, crop, grey, jitter
-from radial.data.recipes import View
 
 ATTEMPTS = 10  # at a crop that fits, as torchvision
 TRUNCATE = 4.0  # standard deviations at which the blur's kernel ends
@@ -175,7 +175,7 @@ def augment(
     Parameters are drawn for the world·B samples of the global batch and rank's part is applied: the
     ranks together see what one process would see. All ranks need equal B and generator state.
 
-    >>> from radial.data.recipes import recipe
+    >>> from radial.data.augmentations import recipe
     >>> images = torch.rand(4, 3, 32, 32)
     >>> a, b = augment(images, recipe("simclr", 32), torch.Generator().manual_seed(0))
     >>> a.shape

@@ -18,11 +18,11 @@ import torch
 from torch import Generator, Tensor, nn
 
 from radial.checks import check_finite, check_shape, check_size
+from radial.data.augmentations import View
 from radial.data.images import Data, Images
-from radial.data.recipes import View
 from radial.data.views import apply, draw
 from radial.evaluation.cache import Cache, fingerprint
-from radial.layer import deepest_rbf_layer
+from radial.rbf.layer import deepest_rbf_layer
 
 Prepare = Callable[[Tensor, int], Tensor]  # pixels (B, 3, S, S) from image `start` on → input
 Progress = Callable[[int, int], None]
@@ -83,7 +83,7 @@ def extract_layers(
 
     >>> from radial.backbones import build_backbone
     >>> from radial.data import load_data
-    >>> from radial.data.recipes import recipe
+    >>> from radial.data.augmentations import recipe
     >>> data = load_data("digits")
     >>> backbone, _ = build_backbone("resnet9-w0.125", image_size=32)
     >>> settings = {"mean": data.mean, "std": data.std, "image_size": data.image_size}

@@ -5,11 +5,11 @@ from radial.metrics.clusters import kmeans_davies_bouldin, kmeans_silhouette
 from radial.metrics.dimension import mst_dimension, two_nn
 from radial.metrics.gram import Spectra
 from radial.metrics.hypersphere import alignment, self_cluster, uniformity, w2_uniformity
-from radial.metrics.kernels import center_rank, center_spread, sns
 from radial.metrics.lidar import lidar
 from radial.metrics.registry import SCORES, ScoreInfo
 from radial.metrics.retrieval import view_retrieval
 from radial.metrics.scores import Score, Scores, compare
+from radial.metrics.separation import center_rank, center_spread, sns
 from radial.metrics.spectra import (
     alpha_req,
     decorrelation,

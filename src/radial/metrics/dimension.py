@@ -16,8 +16,8 @@ import torch
 from torch import Generator, Tensor
 
 from radial.checks import check_number, check_size
-from radial.distance import squared_norm
 from radial.metrics.gram import Spectra, check_features, row_blocks
+from radial.rbf.distance import squared_norm
 
 _ELEMENTS = 2**21  # of a block of distances: 16 MiB in float64
 _CANDIDATES = 8  # neighbours by matrix product; by difference the two nearest of them are taken

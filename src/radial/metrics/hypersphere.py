@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from radial.checks import check_number, check_tensor
-from radial.distance import squared_norm
 from radial.metrics.gram import (
     Spectra,
     as_spectra,
@@ -24,6 +23,7 @@ from radial.metrics.gram import (
     lengths,
     row_blocks,
 )
+from radial.rbf.distance import squared_norm
 
 _PAIRS = 2**21  # of an R×N block: 16 MiB in float64, 8 in float32
 _FLOAT32_T = 10.0  # up to here float32 products are good enough

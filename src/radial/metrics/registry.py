@@ -19,18 +19,18 @@ import torch
 from torch import Tensor
 
 from radial.checks import check_choice
-from radial.kernels import Kernels
 from radial.metrics import (
     assignments,
     clusters,
     dimension,
     gram,
     hypersphere,
-    kernels,
     retrieval,
+    separation,
     spectra,
 )
 from radial.metrics.lidar import lidar
+from radial.rbf.kernels import Kernels
 
 LAYERS = ("kernels", "backbone", "projector")
 ARROWS = {  # which way is better: a sign, and words
@@ -146,7 +146,7 @@ def _sns(scales: str, **options: Any) -> Callable[[Sample], float]:
     def score(sample: Sample) -> float:
         found = _kernels(sample)
         return float(
-            kernels.sns(found.centers.double(), getattr(found, scales).double(), **options)
+            separation.sns(found.centers.double(), getattr(found, scales).double(), **options)
         )
 
     return score
@@ -206,14 +206,14 @@ _ENTRIES = (
         "root mean square deviation of the centres",
         needs="kernels", layer="kernels", better="higher",
         settings="per coordinate", reference=_OURS,
-        fn=lambda sample: kernels.center_spread(_kernels(sample).centers),
+        fn=lambda sample: separation.center_spread(_kernels(sample).centers),
     ),
     _entry(
         "center_rank",
         "effective rank of the centres",
         needs="kernels", layer="kernels", better="higher",
         settings="centred", reference=_OURS,
-        fn=lambda sample: kernels.center_rank(_kernels(sample).centers),
+        fn=lambda sample: separation.center_rank(_kernels(sample).centers),
     ),
     _entry(
         "kernel_occupancy",

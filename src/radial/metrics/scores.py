@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from radial.checks import check_choice, check_shape, check_size
-from radial.kernels import Kernels
 from radial.metrics.registry import LAYERS, SCORES, Sample, ScoreInfo, layers_of, parse
+from radial.rbf.kernels import Kernels
 
 TOLERATED = 0.05  # share of half-samples on which a score may be undefined
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from radial.data.images import Images, resized
 from radial.evaluation.features import Layers
-from radial.layer import RBFLayer
 from radial.metrics.gram import Spectra
+from radial.rbf.layer import RBFLayer
 from radial.scoring.card import Atlas, Figures
 
 POINTS = 1_500  # images on the map

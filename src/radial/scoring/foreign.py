@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from radial.backbones import IMAGENET_STEM, SMALL_STEM, TORCHVISION, build_backbone
-from radial.functions import RadialFunction, TensorFunction
-from radial.kernels import is_momentum_copy
-from radial.layer import RBFLayer, deepest_rbf_layer
+from radial.rbf.functions import RadialFunction, TensorFunction
+from radial.rbf.kernels import is_momentum_copy
+from radial.rbf.layer import RBFLayer, deepest_rbf_layer
 from radial.training.checkpoint import first_line, part
 
 Radial = str | RadialFunction | TensorFunction

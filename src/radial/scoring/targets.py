@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from radial.backbones import build_backbone, load_backbone
-from radial.kernels import Kernels, load_kernels, read_state
-from radial.layer import RBFLayer, deepest_rbf_layer
+from radial.rbf.kernels import Kernels, load_kernels, read_state
+from radial.rbf.layer import RBFLayer, deepest_rbf_layer
 from radial.scoring.foreign import Radial, rebuild
 from radial.training.checkpoint import part
 from radial.training.config import from_dict
 from radial.training.conventions import CONFIG, LAST, RESULT, STOPPED
-from radial.training.directory import read_result
+from radial.training.rundir import read_result
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean, std
 
@@ -188,7 +188,7 @@ def build(
 
 
 def _ours(target: Target) -> Network:
-    from radial.training.building import build_heads  # brings Lightning: seconds
+    from radial.training.build import build_heads  # brings Lightning: seconds
 
     facts, state = target.facts, dict(target.state)
     config = from_dict(facts["config"])

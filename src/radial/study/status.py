@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from radial.study.claims import live
-from radial.study.grid import Planned
+from radial.study.plan import Planned
 from radial.study.store import CHECKPOINTS, Store, Tell
 from radial.terminal import duration
 from radial.training.conventions import EVALUATION, METRICS, RESULT, SCORES

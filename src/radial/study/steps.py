@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from radial.files import write_atomically
 from radial.processes import FOLLOW
-from radial.study.grid import Planned, Study
+from radial.study.plan import Planned, Study
 from radial.study.store import CHECKPOINTS, Store, Tell
 from radial.training.config import RunConfig
 from radial.training.conventions import (
@@ -108,7 +108,7 @@ def train_apart(config: RunConfig, begun: bool, console: Console) -> None:
 
 
 def evaluate(job: Job) -> None:
-    from radial.scoring.results import write_json
+    from radial.scoring.table import write_json
 
     settings, began = job.study.evaluation(job.config.data), time.perf_counter()
     assert settings is not None
@@ -121,7 +121,7 @@ def evaluate(job: Job) -> None:
 
 
 def score(job: Job) -> None:
-    from radial.scoring.results import write_json
+    from radial.scoring.table import write_json
 
     began = time.perf_counter()
     card = _scored(job, job.directory)
@@ -131,7 +131,7 @@ def score(job: Job) -> None:
 
 def checkpoints(job: Job) -> None:
     """Evaluation and scores of every kept checkpoint but the last epoch's, which is the run's."""
-    from radial.scoring.results import write_json
+    from radial.scoring.table import write_json
 
     settings, began = job.study.evaluation(job.config.data), time.perf_counter()
     with (job.directory / METRICS).open(encoding="utf-8", newline="") as file:
@@ -155,14 +155,14 @@ def checkpoints(job: Job) -> None:
 
 
 def _evaluated(job: Job, target: Path, settings: EvalSettings) -> dict[str, Any]:
-    from radial.scoring.labels import evaluate
+    from radial.scoring.evaluate import evaluate
 
     found = evaluate(str(target), settings, data=job.data)
     return found | {"target": job.run.id, "directory": None}
 
 
 def _scored(job: Job, target: Path) -> dict[str, Any]:
-    from radial.scoring.scoring import score
+    from radial.scoring.score import score
 
     settings = job.study.scoring(job.config.data)
     return score([target], settings, data=job.data)[0].to_dict() | {"target": job.run.id}
@@ -170,9 +170,9 @@ def _scored(job: Job, target: Path) -> dict[str, Any]:
 
 def start(config: RunConfig, data: Data, settings: EvalSettings) -> dict[str, Any]:
     """What labels say of the backbone before the first step."""
-    from radial.scoring.labels import evaluate_network
+    from radial.scoring.evaluate import evaluate_network
     from radial.scoring.targets import Network
-    from radial.training.building import starting_backbone
+    from radial.training.build import starting_backbone
 
     backbone, info = starting_backbone(config, data)
     network = Network(

@@ -30,7 +30,7 @@ from typing import Any
 import yaml
 
 from radial.files import write_atomically
-from radial.study.grid import Study, read_study
+from radial.study.plan import Study, read_study
 from radial.training.config import RunConfig
 from radial.training.conventions import EVALUATION, RESULT, SCORES
 

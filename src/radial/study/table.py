@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from radial.study.grid import MACHINE
+from radial.study.plan import MACHINE
 from radial.study.store import (
     CHECKPOINTS,
     SOURCE,

@@ -11,8 +11,8 @@ from torch import nn
 
 from radial.data import Data
 from radial.data.views import augment
-from radial.study.grid import Planned, Study
-from radial.training.building import build, data_of
+from radial.study.plan import Planned, Study
+from radial.training.build import build, data_of
 from radial.training.config import RunConfig
 from radial.training.module import Run, generator
 

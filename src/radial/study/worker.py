@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from radial.processes import follow
 from radial.study.claims import MOST, Claim, claim
-from radial.study.grid import Planned, Study
+from radial.study.plan import Planned, Study
 from radial.study.steps import STEPS, Job, has_checkpoint
 from radial.study.store import Store
 from radial.training.conventions import RESULT
@@ -121,7 +121,7 @@ class Worker:
 
     def job(self, run: Planned, console: Console) -> Job:
         """With data that are loaded once for all the runs that share them."""
-        from radial.training.building import data_of
+        from radial.training.build import data_of
 
         config = run.config
         key = (config.data, config.image_size, config.split, config.data_root)

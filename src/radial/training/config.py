@@ -280,7 +280,7 @@ def preset(name: str, method: str) -> Settings:
 def resolve(config: RunConfig, *, images: int, image_size: int, features: int) -> RunConfig:
     """Every None filled in: to fit ``images`` training images and ``features`` of the backbone.
 
-    Widths are those of the published heads (see :data:`radial.heads.DEFAULT_HEADS`) but at most
+    Widths are those of the published heads (see :data:`radial.rbf.heads.DEFAULT_HEADS`) but at most
     four times the features; the batch is at most 256 and a quarter of the images; MoCo's queue
     at most half of the images, SwAV's prototypes one for 64 images, its queue only as long as
     the batch is smaller than the prototypes. BYOL's target follows more quickly in short runs:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from radial.health import effective_rank
+from radial.rbf.health import effective_rank
 from radial.training.module import Run, spread
 
 WINDOW = 20  # steps in a row that must agree

@@ -19,10 +19,10 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Sampler
 
 from radial.data import Data, Images
-from radial.data.recipes import View
+from radial.data.augmentations import View
 from radial.data.views import augment
 from radial.methods import Method, Output
-from radial.optim import parameter_groups
+from radial.rbf.optim import parameter_groups
 from radial.training.config import RunConfig
 
 

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from radial.data import Data
 from radial.files import write_atomically
-from radial.training.building import build
+from radial.training.build import build
 from radial.training.checkpoint import first_line, read_checkpoint
 from radial.training.config import RunConfig, from_dict
 from radial.training.conventions import (
@@ -33,7 +33,12 @@ from radial.training.conventions import (
     SCORES,
 )
 from radial.training.devices import check_processes, device_of, is_leader
-from radial.training.directory import (
+from radial.training.guards import Guard
+from radial.training.loggers import build_loggers
+from radial.training.module import Run
+from radial.training.monitor import Monitor, check_monitor
+from radial.training.progress import Bar, Metrics, OnlineKNN
+from radial.training.rundir import (
     RunResult,
     check_free,
     environment,
@@ -42,11 +47,6 @@ from radial.training.directory import (
     remove_run,
     to_json,
 )
-from radial.training.guards import Guard
-from radial.training.loggers import build_loggers
-from radial.training.module import Run
-from radial.training.monitor import Monitor, check_monitor
-from radial.training.progress import Bar, Metrics, OnlineKNN
 from radial.training.saving import AtomicIO, Checkpoints
 from radial.training.summary import facts_of, introduce, summary
 

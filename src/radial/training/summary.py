@@ -8,15 +8,15 @@ from typing import Any
 import pytorch_lightning as pl
 
 import radial
-from radial.kernels import load_kernels
-from radial.layer import deepest_rbf_layer
 from radial.metrics.registry import kernel_scores
-from radial.training.building import Parts
+from radial.rbf.kernels import load_kernels
+from radial.rbf.layer import deepest_rbf_layer
+from radial.training.build import Parts
 from radial.training.config import RunConfig
 from radial.training.devices import device_of
-from radial.training.directory import RunResult
 from radial.training.guards import Guard
 from radial.training.progress import Metrics
+from radial.training.rundir import RunResult
 
 
 def facts_of(parts: Parts) -> dict[str, Any]:

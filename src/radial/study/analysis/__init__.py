@@ -1,6 +1,6 @@
 """Statistics of a study: frames in, frames out; no torch, no files."""
 
-from radial.study.analysis.analysis import Analysis, analyse
+from radial.study.analysis.analyse import Analysis, analyse
 from radial.study.analysis.correlation import correlate, correlations, partial_spearman
 from radial.study.analysis.importance import shap_table
 from radial.study.analysis.judging import compare_scores, judge, regret, seed_floor, within

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from radial.study.audit.audit import Audit
+    from radial.study.audit.rules import Audit
 
 
 def reasons(flags: pd.DataFrame, groups: Sequence[Group]) -> list[str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from radial.files import write_atomically
-from radial.study.grid import MACHINE
 from radial.study.importing.exports import PUBLISHED, SCORES, Imported, read_pair
+from radial.study.plan import MACHINE
 from radial.study.store import SOURCE, STUDY, Store, Tell
 from radial.training.config import RunConfig
 

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import pandas as pd
 
-from radial.study.analysis.analysis import Analysis
+from radial.study.analysis.analyse import Analysis
 from radial.study.analysis.columns import SETTINGS
 from radial.study.analysis.peaks import AVERAGE, POOLED
-from radial.study.audit.audit import DEAD, Audit
+from radial.study.audit.rules import DEAD, Audit
 from radial.study.report import drawing, figures
 from radial.study.report.sheets import Cell, Sheet, text
 

@@ -11,7 +11,7 @@ from radial.study.report.sheets import Cell, Sheet
 from radial.study.report.summary import summary
 
 if TYPE_CHECKING:
-    from radial.study.report.report import Report
+    from radial.study.report.write import Report
 
 MOST_ROWS = 60  # of a table; the CSV has all
 

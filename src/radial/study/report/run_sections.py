@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from radial.study.analysis.columns import method_order
-from radial.study.audit.audit import DEAD, RULES, Audit
+from radial.study.audit.rules import DEAD, RULES, Audit
 from radial.study.report.blocks import Block, Material, Section, method_cell
 from radial.study.report.sheets import (
     Cell,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from radial.study.analysis.analysis import Analysis
+from radial.study.analysis.analyse import Analysis
 from radial.study.analysis.columns import final, method_order
 from radial.study.analysis.peaks import POOLED
-from radial.study.audit.audit import Audit
+from radial.study.audit.rules import Audit
 from radial.study.report.sheets import BASELINES, between, fixed, interval, known
 
 UNDECIDED = "not decided"

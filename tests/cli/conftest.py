@@ -1,0 +1,3 @@
+from image_folders import cache, make_folder
+
+__all__ = ["cache", "make_folder"]
