@@ -36,7 +36,7 @@ def study(runs: int, **changes: object) -> Study:
 
 def timed(store: Store, *options: str) -> float:
     """Seconds of `radial study run`, everything included."""
-    command = [sys.executable, "-m", "radial.cli", "study", "run", str(store.path), *options]
+    command = [sys.executable, "-m", "radial", "study", "run", str(store.path), *options]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     began = time.perf_counter()
     subprocess.run(command, env=environment, check=True, capture_output=True)

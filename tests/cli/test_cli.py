@@ -19,7 +19,7 @@ from radial.cli import main
 
 
 def radial(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "radial.cli", *arguments]
+    command = [sys.executable, "-m", "radial", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 

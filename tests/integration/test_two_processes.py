@@ -15,7 +15,7 @@ from radial.training.rundir import read_result
 
 def run(directory: Path, *arguments: str) -> None:
     command = [
-        sys.executable, "-m", "radial.cli", "train", "--accelerator", "cpu", "--threads", "1",
+        sys.executable, "-m", "radial", "train", "--accelerator", "cpu", "--threads", "1",
         "--backbone", "resnet9-w0.0625", "--batch_size", "128", "--out", str(directory), *arguments,
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

@@ -30,7 +30,7 @@ def undisturbed(path: Path, study: Study) -> Store:
 
 
 def start_runner(store: Store, *options: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "radial.cli", "study", "run", str(store.path), *options]
+    command = [sys.executable, "-m", "radial", "study", "run", str(store.path), *options]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

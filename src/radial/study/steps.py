@@ -96,7 +96,7 @@ def train_apart(config: RunConfig, begun: bool, console: Console) -> None:
         settings = directory.with_name(f"{directory.name}.json")
         write_atomically(settings, json.dumps(config.to_dict()))
         arguments = ["--config", str(settings), "--overwrite"]
-    command = [sys.executable, "-m", "radial.cli", "train", *arguments]
+    command = [sys.executable, "-m", "radial", "train", *arguments]
     # A worker's job on SLURM is one task: Lightning must not count it as a rank of the run.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
     environment[FOLLOW] = str(os.getpid())  # its ranks end with this worker
