@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+from radial.presentation.formats import amount, duration
+
 
 class Parser(argparse.ArgumentParser):
     """Raises ValueError where argparse would print its usage and leave."""
@@ -81,7 +83,7 @@ class Bars:
         if left is None and rate > 0 and total is not None and now > start + 1:
             left = (total - done) / rate
         wait = f"{duration(left)} left" if left else ""
-        text = ", ".join(part for part in (_count(done, total, unit), note, wait) if part)
+        text = ", ".join(part for part in (amount(done, total, unit), note, wait) if part)
         if not self.shown.disable:
             if what not in self.tasks:
                 self.tasks[what] = self.shown.add_task(what, total=total, text=text)
@@ -92,25 +94,3 @@ class Bars:
 
     def __exit__(self, *error: object) -> None:
         self.shown.stop()
-
-
-def _count(done: int, total: int | None, unit: str) -> str:
-    """
-    >>> _count(1200, 40730, ""), _count(1200000, 2700000000, "B")
-    ('1,200 of 40,730', '1.2 of 2,700.0 MB')
-    """
-    numbers = [done] if total is None else [done, total]
-    if unit == "B":
-        return " of ".join(f"{number / 1e6:,.1f}" for number in numbers) + " MB"
-    return " of ".join(f"{number:,}" for number in numbers)
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(42), duration(600), duration(9000)
-    ('42 s', '10 min', '2 h 30 min')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from open_images_files import write_metadata
-from open_images_server import bucket_and_manifest, rows_of, serving
 from PIL import Image
 
+from open_images_files import write_metadata
+from open_images_server import bucket_and_manifest, rows_of, serving
 from radial.cli import main
 from radial.data import load_data
 from radial.open_images.manifest import read_manifest, write_manifest

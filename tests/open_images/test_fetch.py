@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
+
 from open_images_files import read_rows, write_metadata
 from open_images_server import (
     LOSSES,
@@ -31,8 +33,6 @@ from open_images_server import (
     small_bucket,
     tree,
 )
-from PIL import Image
-
 from radial.open_images.fetch import FetchResult, Reading, fetch
 from radial.open_images.manifest import Manifest, read_manifest, write_manifest
 from radial.open_images.metadata import find_metadata, official_files

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from open_images_server import (
     Bucket,
     bucket_and_manifest,
@@ -20,7 +21,6 @@ from open_images_server import (
     small_bucket,
     tree,
 )
-
 from radial.data import DataError
 from radial.open_images import arriving, workers
 from radial.open_images.dataset import open_subset

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from open_images_files import label_of, write_metadata
 
+from open_images_files import label_of, write_metadata
 from radial.data.errors import DataError
 from radial.open_images.metadata import (
     IMAGE_COLUMNS,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from open_images_files import NAMES, label_of, plain_sample, plain_singles, write_metadata
 
+from open_images_files import NAMES, label_of, plain_sample, plain_singles, write_metadata
 from radial.data.errors import DataError
 from radial.open_images.classes import PUBLISHED, class_names, in_imagenet, overlap
 from radial.open_images.manifest import Manifest, folder_fault, read_manifest, write_manifest

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from open_images_server import Bucket, serving
 
+from open_images_server import Bucket, serving
 from radial.data import DataError
 from radial.open_images import transfer
 from radial.open_images.connections import Connections

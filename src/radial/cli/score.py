@@ -37,8 +37,8 @@ def score_targets(
     if html is not None:
         if settings.data is None:
             raise ValueError("--html draws features: give --data as well")
+        from radial.presentation.pages import check_plotly
         from radial.scoring.page import page
-        from radial.scoring.plots import check_plotly
 
         check_plotly()  # now, not after minutes of computing
     targets = list(dict.fromkeys(targets))

@@ -14,8 +14,10 @@ from typing import Any
 
 from radial.metrics.registry import ARROWS, SCORES
 from radial.metrics.scores import Score
+from radial.presentation.formats import number
+from radial.presentation.pages import colour, render
 from radial.scoring.card import Card
-from radial.scoring.plots import MAP_POINTS, colour, kernel_view, number, spectra_plot
+from radial.scoring.plots import MAP_POINTS, kernel_view, spectra_plot
 
 LAYERS = {"kernels": "Kernels", "backbone": "Backbone", "projector": "Projector"}
 
@@ -26,22 +28,14 @@ def page(cards: Sequence[Card], ranking: Sequence[str] = ()) -> str:
     A value is bold where it is the best of its row, its target is ok, it carries no warning,
     and its interval overlaps no other's.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     if not cards:
         raise ValueError("a page needs at least one card")
-    templates = Environment(
-        loader=FileSystemLoader(Path(__file__).with_name("templates")),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters["number"] = number
     rows = _table(cards)
     warnings = [score.warning for row in rows for score in row.given if score.warning]
     limit = min(MAP_POINTS, 3 * MAP_POINTS // len(cards))
-    return templates.get_template("page.html").render(
+    return render(
+        Path(__file__).with_name("templates") / "page.html",
+        number=number,
         cards=cards,
         ranking=ranking,
         colours=[colour(i) for i in range(len(cards))],

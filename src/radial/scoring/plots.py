@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import colorsys
-import html
 import io
 import math
 from collections.abc import Iterable, Sequence
@@ -17,23 +16,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from radial.presentation.formats import number
+from radial.presentation.pages import (
+    DRAWN,
+    GREY,
+    LAYOUT,
+    check_plotly,
+    colour,
+    plotly_text,
+    rounded,
+)
 from radial.scoring.card import Card, Figures
 
-COLOURS = (  # one a target; readable on white and on near-black
-    "#2f7fd0", "#d9742b", "#2a9d74", "#b457b0", "#a3872a", "#5b6ee1", "#cc4b5c", "#3b97a8",
-)  # fmt: skip
 REACH = 3.0  # widths; there a Gaussian has fallen to e^(−4.5) = 1 %
 MAP_POINTS = 3000  # of a target; of all targets together three times as many
 CRISP = 48  # pixels; a picture of fewer is shown as squares
 _RIDGES = {"widths": "#c98613", "kernel to kernel": "#8a68d8", "image to kernel": "#2f7fd0"}
-_GREY = "rgba(128,138,155,.8)"
-
-
-def check_plotly() -> None:
-    try:
-        import plotly  # noqa: F401
-    except ImportError as error:
-        raise ValueError("the page needs plotly: pip install 'radial-ssl[study]'") from error
 
 
 def _figure(height: int, **layout: Any) -> Any:
@@ -45,11 +43,8 @@ def _figure(height: int, **layout: Any) -> Any:
         layout={
             "template": "none",
             "height": height,
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "font": {"family": "system-ui, sans-serif", "size": 13},
             "margin": {"l": 56, "r": 12, "t": 24, "b": 44},
-            "hovermode": "closest",
+            **LAYOUT,
             **layout,
         }
     )
@@ -61,8 +56,7 @@ def _embedded(figure: Any, name: str, *, first: bool = False) -> Any:
     """A div that draws itself; the first of a page brings plotly.js along."""
     from markupsafe import Markup
 
-    config = {"displayModeBar": False, "displaylogo": False, "responsive": True}
-    options = {"full_html": False, "include_plotlyjs": first, "config": config, "div_id": name}
+    options = {"full_html": False, "include_plotlyjs": first, "config": DRAWN, "div_id": name}
     return Markup(figure.to_html(**options))
 
 
@@ -88,7 +82,7 @@ def spectra_plot(cards: Sequence[Card]) -> Any:
             dash = "solid" if layer == "backbone" else "dash"
             figure.add_scatter(
                 x=ranks,
-                y=[_rounded(values[rank - 1]) for rank in ranks],
+                y=[rounded(values[rank - 1]) for rank in ranks],
                 name=_short(card.target),
                 legendgroup=str(i),
                 showlegend=layer == next(iter(spectra)),
@@ -98,7 +92,7 @@ def spectra_plot(cards: Sequence[Card]) -> Any:
             )
     line = {"x0": 1, "x1": longest, "y0": 1, "y1": 1 / longest}
     figure.add_shape(
-        type="line", **line, layer="below", line={"color": _GREY, "dash": "dot", "width": 1.5}
+        type="line", **line, layer="below", line={"color": GREY, "dash": "dot", "width": 1.5}
     )
     figure.update_xaxes(range=[-0.03, math.log10(longest) + 0.03], dtick=1)
     figure.update_yaxes(range=[math.log10(least) - 0.15, 0.15], dtick=1 if least > 1e-6 else 2)
@@ -171,8 +165,8 @@ def _reach(figures: Figures) -> Any:
         x = 10.0 ** torch.cat([grid, grid.flip(0)])
         y = torch.cat([height, torch.full_like(grid, i)])
         figure.add_scatter(
-            x=[_rounded(value) for value in x.tolist()],
-            y=[_rounded(value) for value in y.tolist()],
+            x=[rounded(value) for value in x.tolist()],
+            y=[rounded(value) for value in y.tolist()],
             mode="lines",
             fill="toself",
             fillcolor=f"{_RIDGES[name]}55",
@@ -192,7 +186,7 @@ def _decades(low: float, high: float) -> list[float]:
     """Marks of a logarithmic axis that spans 10^low to 10^high."""
     steps = (1, 2, 5) if high - low < 2 else (1, 3) if high - low < 4 else (1,)
     powers = range(math.floor(low), math.ceil(high))
-    return [_rounded(step * 10.0**power) for power in powers for step in steps]
+    return [rounded(step * 10.0**power) for power in powers for step in steps]
 
 
 def _ends(values: Tensor) -> list[float]:
@@ -268,16 +262,8 @@ def _positive(values: Sequence[float]) -> Tensor:
 
 
 def _places(points: Iterable[tuple[float, float]]) -> dict[str, list[float]]:
-    pairs = [(_rounded(x), _rounded(y)) for x, y in points]
+    pairs = [(rounded(x), rounded(y)) for x, y in points]
     return {"x": [x for x, _ in pairs], "y": [y for _, y in pairs]}
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")
-
-
-def colour(index: int) -> str:
-    return COLOURS[index % len(COLOURS)]
 
 
 def _hue(kernel: int) -> str:
@@ -290,21 +276,4 @@ def _short(name: str, length: int = 36) -> str:
     """For a legend: the middle left out of a long name, safe from plotly's own markup."""
     if len(name) > length:
         name = f"{name[: length // 2 - 1]}…{name[-length // 2 :]}"
-    return html.escape(name, quote=False)
-
-
-def number(value: float) -> str:
-    """Four significant digits; powers of ten and the minus sign as in print.
-
-    >>> [number(x) for x in (12345.6, 45.3, -0.25, 0.0, 1.25e-7, float("nan"))]
-    ['12,346', '45.30', '−0.2500', '0', '1.25·10⁻⁷', '–']
-    """
-    if not math.isfinite(value):
-        return "–"
-    if value == 0.0:
-        return "0"
-    size = abs(value)
-    style = ",.0f" if 999.95 <= size < 1e7 else "#.4g" if 1e-3 <= size < 999.95 else ".2e"
-    digits, _, power = f"{value:{style}}".partition("e")
-    raised = str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")) if power else ""
-    return digits.replace("-", "−") + (f"·10{raised}" if raised else "")
+    return plotly_text(name)

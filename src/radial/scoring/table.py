@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from rich.table import Table
 from radial.files import write_atomically
 from radial.metrics.registry import ARROWS, LAYERS, SCORES
 from radial.metrics.scores import Score
+from radial.presentation.formats import short_number
 from radial.scoring.card import Card
 
 READ_FROM = {
@@ -37,18 +37,11 @@ def write_json(path: Path | str, values: Any) -> None:
     write_atomically(path, json.dumps(values, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
-def figure(value: float) -> str:
-    """Four significant digits, without an exponent where one is not needed."""
-    if not math.isfinite(value):
-        return "–"
-    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-
-
 def cell(score: Score | None) -> str:
     """42.1 ± 0.3 *, the star for a warning."""
     if score is None:
         return ""
-    text = figure(score.value)
+    text = short_number(score.value)
     if score.low is not None and score.high is not None:
         text += f" ± {(score.high - score.low) / 2:.2g}"
     return text + (" *" if score.warning else "")

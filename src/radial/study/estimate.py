@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from radial.presentation.formats import duration
 from radial.study.plan import Planned, Study
-from radial.terminal import duration
 from radial.training.config import RunConfig
 
 SHOWN = 60  # runs in the table; the rest is counted

@@ -10,10 +10,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from radial.presentation.formats import duration
 from radial.study.claims import live
 from radial.study.plan import Planned
 from radial.study.store import CHECKPOINTS, Store, Tell
-from radial.terminal import duration
 from radial.training.conventions import EVALUATION, METRICS, RESULT, SCORES
 
 STEPS = {

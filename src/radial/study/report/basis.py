@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from radial.presentation.formats import listed, plain, several, words
 from radial.study.analysis.columns import SETTINGS, final
-from radial.study.report.sheets import plain, words
-from radial.study.report.summary import listed, several
 from radial.study.status import Watcher, count
 from radial.study.store import STUDY, Store, read_json
 from radial.training.conventions import ENVIRONMENT, SCORES

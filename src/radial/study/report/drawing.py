@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from radial.scoring.plots import COLOURS
+from radial.presentation.formats import plain, words
+from radial.presentation.pages import COLOURS
 from radial.study.analysis.columns import METHODS, method_order
-from radial.study.report.sheets import plain, words
 
 Figure = dict[str, Any]
 SYMBOLS = {

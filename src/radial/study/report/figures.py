@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from radial.presentation.formats import fixed, known, plain, with_interval, words
 from radial.study.analysis.columns import method_order, numbers
 from radial.study.analysis.peaks import POOLED
 from radial.study.report.drawing import (
@@ -34,7 +35,7 @@ from radial.study.report.drawing import (
     spread,
     upright,
 )
-from radial.study.report.sheets import fixed, interval, known, plain, score_label, words
+from radial.study.report.sheets import score_label
 
 MOST_BARS = 16  # scores; the table has all
 CHOSEN = {"train_loss": "training loss", "knn_1pct": "kNN with 1 % of the labels"}
@@ -72,7 +73,7 @@ def heads_figure(heads: pd.DataFrame, colour: Mapping[str, str]) -> Figure:
             ink = INK if pooled else colour[row["method"]]
             x, low, high = (100 * row[name] for name in ("difference", "low", "high"))
             place = -len(ticks) + 1
-            said = f"{interval(x, low, high)} points, {row['pairs']} pairs"
+            said = f"{with_interval(x, low, high)} points, {row['pairs']} pairs"
             if known(low) and known(high):
                 data.append(segment([low, high], [place, place], ink, 3 if pooled else 2.5))
             marker = {"size": 13 if pooled else 11, "color": ink,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from radial.presentation.formats import between, known, plain, words
 from radial.study.analysis.columns import method_order
 from radial.study.audit.rules import DEAD, RULES, Audit
 from radial.study.report.blocks import Block, Material, Section, method_cell
@@ -12,18 +13,14 @@ from radial.study.report.sheets import (
     Cell,
     Column,
     Sheet,
-    between,
     count,
     flat,
     grouped,
-    known,
     loss,
     percent,
-    plain,
     rho,
     score,
     text,
-    words,
 )
 
 SHOWN = 1000  # rows of a table on the page; its CSV has all

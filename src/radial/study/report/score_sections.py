@@ -9,26 +9,12 @@ import numpy as np
 import pandas as pd
 
 from radial.metrics.registry import ARROWS
+from radial.presentation.formats import between, fixed, known, p_value, with_interval
 from radial.study.analysis.columns import METRICS, method_order, numbers, score_columns
 from radial.study.analysis.regret import RANDOM
 from radial.study.report import drawing, figures
 from radial.study.report.blocks import Block, Material, Section, method_cell
-from radial.study.report.sheets import (
-    LONG,
-    Cell,
-    Column,
-    Sheet,
-    between,
-    count,
-    fixed,
-    flat,
-    interval,
-    known,
-    p_value,
-    rho,
-    score,
-    text,
-)
+from radial.study.report.sheets import LONG, Cell, Column, Sheet, count, flat, rho, score, text
 
 CHIPS = {"ranks runs": "good", "ranks them backwards": "bad", "no evidence": "mute"}
 
@@ -224,7 +210,7 @@ def _of_score(name: str, way: str, judged: pd.DataFrame) -> str:
     if name not in judged.index:
         return f"{said[0].upper()}{said[1:]}."
     row = judged.loc[name]
-    mean = interval(row["spearman"], row["low"], row["high"], 2)
+    mean = with_interval(row["spearman"], row["low"], row["high"], 2)
     pooled = f", pooled {fixed(row['pooled_spearman'], 2, sign=True)}"
     return (
         f"{said[0].upper()}{said[1:]}. Turned so that more is better: mean ρ within methods "

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from radial.presentation.formats import between, fixed, known, several, words
 from radial.study.analysis.columns import METRICS
 from radial.study.analysis.peaks import AVERAGE
 from radial.study.report import figures
@@ -20,18 +21,13 @@ from radial.study.report.sheets import (
     LONG,
     Cell,
     Column,
-    between,
     count,
-    fixed,
     flat,
     grouped,
-    known,
     percent,
     points,
     text,
-    words,
 )
-from radial.study.report.summary import several
 
 SHORT = {"f1": "F1", "accuracy": "A", "precision": "P", "recall": "R"}
 

@@ -7,14 +7,12 @@ the CSV of its frame.
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from radial.scoring.plots import number
+from radial.presentation.formats import NOTHING, fixed, known, number
 
-NOTHING = "–"
 BASELINES = {
     "train_loss": "lowest training loss",
     "knn_1pct": "kNN with 1 % of the labels",
@@ -117,72 +115,6 @@ def grouped(
         for key, part in rows.items()
     )
     return Sheet(name=name, columns=flat(name, columns, ()).columns, groups=groups, **facts)
-
-
-def known(value: Any) -> bool:
-    """Whether it is a finite number."""
-    return isinstance(value, numbers.Real) and math.isfinite(value)
-
-
-def fixed(value: Any, digits: int = 1, *, sign: bool = False) -> str:
-    """So many digits, a minus as in print, no sign before nothing.
-
-    >>> fixed(-0.26), fixed(0.26, sign=True), fixed(-0.01, sign=True), fixed(float("nan"))
-    ('−0.3', '+0.3', '0.0', '–')
-    """
-    if not known(value):
-        return NOTHING
-    text = f"{value:{'+' if sign else ''}.{digits}f}"
-    if float(text) == 0.0:
-        text = text.lstrip("+-")
-    return text.replace("-", "−")
-
-
-def between(low: Any, high: Any, digits: int = 1) -> str:
-    """An interval, empty where there is none.
-
-    >>> between(-0.2, 1.0)
-    '(−0.2 to 1.0)'
-    """
-    return f"({fixed(low, digits)} to {fixed(high, digits)})" if known(low) and known(high) else ""
-
-
-def interval(value: Any, low: Any, high: Any, digits: int = 1) -> str:
-    """
-    >>> interval(0.4, -0.2, 1.0)
-    '+0.4 (−0.2 to 1.0)'
-    """
-    return f"{fixed(value, digits, sign=True)} {between(low, high, digits)}".rstrip()
-
-
-def p_value(p: Any) -> str:
-    """
-    >>> p_value(0.0004), p_value(0.0321)
-    ('< 0.001', '0.032')
-    """
-    if not known(p):
-        return NOTHING
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def words(name: str) -> str:
-    """A column's name as it is read."""
-    return {"base_lr": "base learning rate"}.get(name, name.replace("_", " "))
-
-
-def plain(value: Any) -> str:
-    """A setting as it is read; nothing where it does not apply.
-
-    >>> plain(128.0), plain(True), plain(None), plain(1e-06)
-    ('128', 'yes', '–', '1e-06')
-    """
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return NOTHING
-    if isinstance(value, bool) or type(value).__name__ == "bool_":
-        return "yes" if value else "no"
-    if isinstance(value, int | float) or hasattr(value, "dtype"):
-        return f"{float(value):.6g}"
-    return str(value)
 
 
 def score_label(name: str) -> tuple[str, str]:

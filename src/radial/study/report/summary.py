@@ -8,11 +8,12 @@ from typing import Any
 
 import pandas as pd
 
+from radial.presentation.formats import between, fixed, known, listed, several, with_interval
 from radial.study.analysis.analyse import Analysis
 from radial.study.analysis.columns import final, method_order
 from radial.study.analysis.peaks import POOLED
 from radial.study.audit.rules import Audit
-from radial.study.report.sheets import BASELINES, between, fixed, interval, known
+from radial.study.report.sheets import BASELINES
 
 UNDECIDED = "not decided"
 NOUNS = {"train_loss": "the training loss", "knn_1pct": "a kNN with 1 % of the labels",
@@ -27,22 +28,6 @@ class Card:
     value: str
     note: str = ""
     chip: tuple[str, str] | None = None  # kind, words
-
-
-def several(count: int, noun: str) -> str:
-    """
-    >>> several(1, "seed"), several(3, "seed")
-    ('one seed', '3 seeds')
-    """
-    return f"one {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def listed(names: list[str]) -> str:
-    """
-    >>> listed(["a", "b", "c"])
-    'a, b and c'
-    """
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def runs_sentence(runs: pd.DataFrame) -> str:
@@ -66,7 +51,7 @@ def decided(low: Any, high: Any) -> str:
 
 def head_sentences(heads: pd.DataFrame, on: Callable[[str], str]) -> Iterator[str]:
     for row in heads[heads["method"] == POOLED].to_dict("records"):
-        value = interval(*(100 * row[name] for name in ("difference", "low", "high")))
+        value = with_interval(*(100 * row[name] for name in ("difference", "low", "high")))
         over = several(row["pairs"], "pair") + " of method and seed"
         if not known(row["low"]):
             verdict = f"{UNDECIDED}: there is no interval of a single pair"
@@ -92,7 +77,8 @@ def score_sentences(analysis: Analysis, on: Callable[[str], str]) -> Iterator[st
         yield (
             f"{on(str(data))}{ranking} of {several(len(scores), 'score')} {rank} the runs of a "
             f"method beyond chance (Holm). The highest mean ρ within methods is that of "
-            f"{best['score']}, {interval(best['spearman'], best['low'], best['high'], 2)} over "
+            f"{best['score']}, "
+            f"{with_interval(best['spearman'], best['low'], best['high'], 2)} over "
             f"{several(int(best['n']), 'run')}"
             f"{_against(analysis.comparisons, str(data), str(best['score']))}."
         )
@@ -104,7 +90,7 @@ def _against(comparisons: pd.DataFrame, data: str, score: str) -> str:
     found = []
     for row in rows.to_dict("records"):
         noun = NOUNS.get(row["b"], BASELINES.get(row["b"], row["b"]))
-        value = interval(row["difference"], row["low"], row["high"], 2)
+        value = with_interval(row["difference"], row["low"], row["high"], 2)
         kind = decided(row["low"], row["high"])
         how = {"good": "above", "bad": "below", "mute": f"{UNDECIDED} against"}[kind]
         found.append(f"{how} {noun}, {value}")

@@ -6,19 +6,15 @@ cards); the tables are written in full, as CSV and Parquet.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from radial.files import atomic, write_atomically
-from radial.scoring.plots import check_plotly
+from radial.presentation.pages import CDN, check_plotly, json_in_page, plotly_script, render
 from radial.study.analysis.analyse import analyse
 from radial.study.analysis.columns import final
 from radial.study.analysis.peaks import peak_table
@@ -31,7 +27,6 @@ from radial.study.store import Tell
 from radial.study.table import directions, read_runs
 
 SHOWN_DIGITS = 3  # of a fraction: percent with one decimal
-CDN = "https://cdn.plot.ly"
 ROOM = 1_800_000  # bytes of CSV inside the page
 SHAPES = {  # symbols of a legend, as paths in a box of 16
     "circle": "M6 0A6 6 0 1 1-6 0A6 6 0 1 1 6 0Z",
@@ -136,23 +131,7 @@ def csv_of(frame: pd.DataFrame, numbers: str | None = None) -> str:
 
 def page(report: Report, *, small: bool = False) -> str:
     """One HTML page; self-contained, unless it shall be small."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
-    import radial.scoring
-
-    folders = [Path(__file__).with_name("templates"),
-               Path(str(radial.scoring.__file__)).with_name("templates")]  # fmt: skip
-    templates = Environment(
-        loader=FileSystemLoader(folders),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.globals |= {"shade": _shade, "share": _share, "shapes": SHAPES}
     texts = _embedded(report.tables())
-    templates.globals |= {"inside": list(texts)}
     parts = sections(report.material)
     drawn = {
         f"{section.key}-{i}": block.figure
@@ -162,7 +141,12 @@ def page(report: Report, *, small: bool = False) -> str:
     }
     material = report.material
     inside = {"figures": drawn, "tables": texts, "hover": material.hover}
-    return templates.get_template("report.html").render(
+    return render(
+        Path(__file__).with_name("templates") / "report.html",
+        shade=_shade,
+        share=_share,
+        shapes=SHAPES,
+        inside=list(texts),
         name=report.basis.name,
         sentences=summary(
             material.runs, material.analysis, material.audit, report.basis.unfinished
@@ -173,22 +157,10 @@ def page(report: Report, *, small: bool = False) -> str:
         facts=report.basis.facts,
         notes=material.analysis.notes,
         study=report.basis.study,
-        material=Markup(_json(inside)),
-        plotly=Markup(_plotly(small)),
+        material=json_in_page(inside),
+        plotly=plotly_script(small=small),
         elsewhere=f" {CDN}" if small else "",
     )
-
-
-def _plotly(small: bool) -> str:
-    """The script element of plotly.js: itself, or where to find just this version of it."""
-    from plotly.offline import get_plotlyjs, get_plotlyjs_version
-
-    script = get_plotlyjs()
-    if not small:
-        return f"<script>{script}</script>"
-    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    source = f"{CDN}/plotly-{get_plotlyjs_version()}.min.js"
-    return f'<script src="{source}" integrity="sha256-{digest}" crossorigin="anonymous"></script>'
 
 
 def _embedded(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
@@ -200,12 +172,6 @@ def _embedded(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
         if size <= ROOM:
             kept.add(name)
     return {name: text for name, text in texts.items() if name in kept}
-
-
-def _json(values: Mapping[str, Any]) -> str:
-    """JSON that may stand inside a script element, whatever it holds."""
-    text = json.dumps(values, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028")
 
 
 def _shade(value: float) -> str:
