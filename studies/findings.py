@@ -22,7 +22,7 @@ import pandas as pd
 from figure import draw
 
 from radial.files import write_atomically
-from radial.study.analysis import compare_scores, judge, paired_heads, within
+from radial.study.analysis import compare_scores, judge_scores, paired_heads, within
 from radial.study.analysis.columns import final
 from radial.study.analysis.peaks import t_interval
 from radial.study.audit import audit
@@ -91,7 +91,7 @@ def judged(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The judgement of every score, by half of the methods; directions are the registry's."""
     better = directions(runs)
     return {
-        name: judge(part.reset_index(drop=True), better).set_index("score")
+        name: judge_scores(part.reset_index(drop=True), better).set_index("score")
         for name, part in halves(final(runs)).items()
     }
 

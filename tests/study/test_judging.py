@@ -12,8 +12,15 @@ import pytest
 from scipy import stats
 
 from radial.study.analysis.correlation import fisher_mean
-from radial.study.analysis.judging import compare_scores, holm, judge, regret, seed_floor, within
-from radial.study.analysis.regret import expected_regret
+from radial.study.analysis.judging import (
+    compare_scores,
+    expected_regret,
+    holm,
+    judge_scores,
+    regret,
+    within,
+)
+from radial.study.analysis.peaks import seed_floor
 from radial.study.analysis.resampling import Groups
 
 UP = {"s@x": "higher"}
@@ -66,7 +73,7 @@ def test_bootstrap_is_brute_force_by_cluster(study: pd.DataFrame) -> None:
     groups = Groups(study)
     x = groups.oriented("s@x", "higher")
     x[[3, 4, 20]] = np.nan
-    counts = groups.draw(20, seed=1)
+    counts = groups.resample(20, seed=1)
     found = groups.bootstrap(x, counts)
     for b in range(20):
         rhos, ns = [], []
@@ -82,7 +89,7 @@ def test_bootstrap_is_brute_force_by_cluster(study: pd.DataFrame) -> None:
 
 
 def test_judgement(study: pd.DataFrame) -> None:
-    table = judge(study, UP | {"noise@x": "higher"}, resamples=300, permutations=500)
+    table = judge_scores(study, UP | {"noise@x": "higher"}, resamples=300, permutations=500)
     assert table["kind"].tolist() == ["score", "score", "baseline", "baseline"]
     good, noise, loss, knn = (row for _, row in table.iterrows())
     z = np.arctanh(within(study, UP).query("score == 's@x'")["spearman"])
@@ -103,9 +110,9 @@ def test_judgement(study: pd.DataFrame) -> None:
     assert good["regret1"] == pytest.approx(regret(study, UP).query("score == 's@x'")
                                             ["regret1"].mean())  # fmt: skip
     pd.testing.assert_frame_equal(
-        table, judge(study, UP | {"noise@x": "higher"}, resamples=300, permutations=500)
+        table, judge_scores(study, UP | {"noise@x": "higher"}, resamples=300, permutations=500)
     )
-    backwards = judge(study, {"s@x": "lower"}, resamples=300, permutations=500).iloc[0]
+    backwards = judge_scores(study, {"s@x": "lower"}, resamples=300, permutations=500).iloc[0]
     assert backwards["spearman"] == pytest.approx(-good["spearman"])
     assert backwards["p"] == 1
     assert backwards["verdict"] == "ranks them backwards"
@@ -116,7 +123,7 @@ def test_simpsons_paradox() -> None:
     base = np.repeat([0.2, 0.5, 0.8], 8)
     step = np.tile(np.linspace(0, 0.1, 8), 3)
     runs = make(base + step, np.repeat(["moco", "simclr", "byol"], 8), s__x=base - step)
-    row = judge(runs, UP, resamples=50, permutations=50).iloc[0]
+    row = judge_scores(runs, UP, resamples=50, permutations=50).iloc[0]
     assert row["spearman"] == -1
     assert row["pooled_spearman"] > 0.7
     assert row["partial"] == pytest.approx(-1)
@@ -128,19 +135,19 @@ def test_permutation_equals_enumeration() -> None:
     observed = stats.spearmanr(accuracy, score).statistic
     orders = list(itertools.permutations(score))
     exact = np.mean([stats.spearmanr(accuracy, o).statistic >= observed - 1e-9 for o in orders])
-    row = judge(make(accuracy, s__x=score), UP, resamples=10, permutations=20_000).iloc[0]
+    row = judge_scores(make(accuracy, s__x=score), UP, resamples=10, permutations=20_000).iloc[0]
     assert row["p"] == pytest.approx(exact, abs=4 * math.sqrt(exact / 20_000))
 
 
 def test_repeated_seeds_are_no_new_evidence() -> None:
     accuracy, score = np.array([0.1, 0.2, 0.3, 0.4, 0.5]), np.array([1.0, 3, 2, 5, 4])
-    once = judge(make(accuracy, s__x=score), UP, permutations=5000).iloc[0]
+    once = judge_scores(make(accuracy, s__x=score), UP, permutations=5000).iloc[0]
     runs = make(accuracy.repeat(4), seeds=np.tile(range(4), 5), s__x=score.repeat(4))
     runs["base_lr"] = np.repeat(range(5), 4)
-    many = judge(runs, UP, permutations=5000).iloc[0]
+    many = judge_scores(runs, UP, permutations=5000).iloc[0]
     assert many["p"] == pytest.approx(once["p"], abs=0.03)
     assert (many["low"], many["high"]) == pytest.approx((once["low"], once["high"]), abs=0.1)
-    naive = judge(runs.assign(base_lr=range(20)), UP, permutations=5000).iloc[0]
+    naive = judge_scores(runs.assign(base_lr=range(20)), UP, permutations=5000).iloc[0]
     assert naive["p"] < 0.2 * many["p"]
 
 
@@ -150,7 +157,7 @@ def test_false_alarms_are_rare() -> None:
     names = [f"s{i}@x" for i in range(60)]
     columns = pd.DataFrame(random.normal(size=(45, 60)), columns=names)
     runs = make(random.random(45), np.repeat(["moco", "simclr", "byol"], 15)).join(columns)
-    table = judge(runs, dict.fromkeys(names, "higher"), resamples=200, permutations=200)
+    table = judge_scores(runs, dict.fromkeys(names, "higher"), resamples=200, permutations=200)
     assert stats.kstest(table["p"], "uniform").pvalue > 0.001
     assert ((table["low"] <= 0) & (table["high"] >= 0)).mean() > 0.85
     assert (table["p_holm"] > 0.05).all()
@@ -206,7 +213,9 @@ def test_compare_scores(study: pd.DataFrame) -> None:
     table = compare_scores(runs, better, against=["s@x"], resamples=200).set_index("a")
     assert table.index.tolist() == ["t@x", "noise@x"]
     assert table.loc["t@x", ["difference", "low", "high"]].tolist() == [0, 0, 0]
-    judged = judge(runs, better, resamples=10, permutations=10).set_index("score")["spearman"]
+    judged = judge_scores(runs, better, resamples=10, permutations=10).set_index("score")[
+        "spearman"
+    ]
     assert table.loc["noise@x", "difference"] == pytest.approx(judged["noise@x"] - judged["s@x"])
     assert table.loc["noise@x", "high"] < 0
     default = compare_scores(runs, better, resamples=50)
@@ -241,7 +250,7 @@ def test_few_runs_and_constants() -> None:
     runs = make([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], ["moco"] * 2 + ["simclr"] * 4,
                 s__x=[1, 2, 3, 4, 5, 6], flat__x=1.0, gone__x=np.nan)  # fmt: skip
     better = UP | {"flat@x": "higher", "gone@x": "higher", "absent@x": "lower"}
-    table = judge(runs, better, resamples=50, permutations=50).set_index("score")
+    table = judge_scores(runs, better, resamples=50, permutations=50).set_index("score")
     assert table.index.tolist() == ["s@x", "flat@x"]
     assert table.loc["s@x", ["n", "methods", "spearman"]].tolist() == [6, 1, 1]
     assert np.isnan(table.loc["s@x", "low"])  # four clusters
@@ -258,7 +267,7 @@ def test_one_configuration_resamples_its_runs() -> None:
     assert Groups(checkpoints).clusters["simclr"].tolist() == [*range(8), *range(8)]
 
 
-@pytest.mark.parametrize("function", [within, judge, regret, compare_scores])
+@pytest.mark.parametrize("function", [within, judge_scores, regret, compare_scores])
 def test_bad_input_and_nothing(function: Any, study: pd.DataFrame) -> None:
     with pytest.raises(ValueError, match="unknown direction 'up'; known: 'higher'"):
         function(study, {"s@x": "up"})
@@ -267,6 +276,6 @@ def test_bad_input_and_nothing(function: Any, study: pd.DataFrame) -> None:
     assert nothing.columns.tolist() == function(study, UP).columns.tolist()
     described = function(study, {"s@x": "none"})
     assert "s@x" not in described.astype(str).to_numpy()
-    if function is judge:
+    if function is judge_scores:
         with pytest.raises(ValueError, match="resamples must be an integer of at least 1, not 0"):
-            judge(study, UP, resamples=0)
+            judge_scores(study, UP, resamples=0)

@@ -3,8 +3,10 @@
 from radial.study.analysis.analyse import Analysis, analyse
 from radial.study.analysis.correlation import correlate, correlations, partial_spearman
 from radial.study.analysis.importance import shap_table
-from radial.study.analysis.judging import compare_scores, judge, regret, seed_floor, within
-from radial.study.analysis.peaks import paired_heads, peak_table
+from radial.study.analysis.judging import compare_scores, judge_scores, regret, within
+from radial.study.analysis.peaks import paired_heads, peak_table, seed_floor
+
+judge = judge_scores  # its name in 0.1
 
 __all__ = [
     "Analysis",
@@ -12,7 +14,7 @@ __all__ = [
     "compare_scores",
     "correlate",
     "correlations",
-    "judge",
+    "judge_scores",
     "paired_heads",
     "partial_spearman",
     "peak_table",

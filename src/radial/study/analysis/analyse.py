@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -17,13 +17,7 @@ from radial.study.analysis.columns import (
     numbers,
     score_columns,
 )
-from radial.study.analysis.correlation import (
-    FEWEST,
-    correlate,
-    correlations,
-    fisher_mean,
-    partial_spearman,
-)
+from radial.study.analysis.correlation import FEWEST, correlations
 from radial.study.analysis.importance import FEWEST as FEWEST_FOR_SHAP
 from radial.study.analysis.importance import (
     SHAP_COLUMNS,
@@ -32,32 +26,16 @@ from radial.study.analysis.importance import (
     shap_table,
     varying,
 )
-from radial.study.analysis.judging import compare_scores, judge, regret, seed_floor, within
-from radial.study.analysis.peaks import PAIR_COLUMNS, paired_heads, peak_table
-
-__all__ = [
-    "Analysis",
-    "analyse",
-    "compare_scores",
-    "correlate",
-    "correlations",
-    "fisher_mean",
-    "judge",
-    "paired_heads",
-    "partial_spearman",
-    "peak_table",
-    "regret",
-    "seed_floor",
-    "shap_table",
-    "within",
-]
+from radial.study.analysis.judging import compare_scores, judge_scores, regret, within
+from radial.study.analysis.peaks import PAIR_COLUMNS, paired_heads, peak_table, seed_floor
 
 LABELS = {"train_loss": "training loss", "knn_1pct": "accuracy of a kNN with 1 % of the labels"}
+Note = tuple[str, str]  # the table that it is about ("" all of them), and what is missing
 
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """All tables of a study; ``notes`` say what could not be computed, and why."""
+    """All tables of a study; ``missing`` says what could not be computed, and why."""
 
     peaks: pd.DataFrame
     heads: pd.DataFrame
@@ -69,38 +47,49 @@ class Analysis:
     regret: pd.DataFrame
     comparisons: pd.DataFrame
     seeds: pd.DataFrame
-    notes: tuple[str, ...]
+    missing: tuple[Note, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(text for _, text in self.missing)
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """Name -> table, for export."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "notes"}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "missing"}
 
 
 def analyse(
-    runs: pd.DataFrame, better: Mapping[str, str], *, seed: int = 0, resamples: int = 1000
+    runs: pd.DataFrame,
+    better: Mapping[str, str],
+    *,
+    decimals: int | None = 2,
+    seed: int = 0,
+    resamples: int = 1000,
 ) -> Analysis:
     """Every table that the runs allow; the others are empty, and a note says why.
 
     Args:
         runs: one row a run; see :mod:`radial.study.analysis.columns`.
         better: score column -> higher, lower, near 1 or none.
+        decimals: at which two peaks are told apart; see :func:`peak_table`.
         seed: of resamples and permutations.
         resamples: of the bootstrap; twice as many permutations are drawn.
     """
-    scores = score_columns(runs)
-    importance, values, missing = _importance(runs)
+    importance, values, without_shap = _importance(runs)
     return Analysis(
-        peaks=peak_table(runs),
+        peaks=peak_table(runs, decimals),
         heads=_heads(runs),
         importance=importance,
         importance_values=values,
-        correlations=correlations(runs, scores),
+        correlations=correlations(runs, score_columns(runs)),
         within=within(runs, better),
-        judgement=judge(runs, better, resamples=resamples, permutations=2 * resamples, seed=seed),
+        judgement=judge_scores(
+            runs, better, resamples=resamples, permutations=2 * resamples, seed=seed
+        ),
         regret=regret(runs, better),
         comparisons=compare_scores(runs, better, resamples=resamples, seed=seed),
         seeds=seed_floor(runs),
-        notes=(*_notes(runs, better, scores), *missing),
+        missing=(*_missing(runs, better), *_without_importance(runs), *without_shap),
     )
 
 
@@ -113,67 +102,67 @@ def _heads(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True) if tables else frame([], PAIR_COLUMNS)
 
 
-def _importance(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
-    """SHAP of the settings, and notes on the datasets that have none."""
-    notes: list[str] = []
-    nothing = frame([], SHAP_COLUMNS), frame([], VALUE_COLUMNS)
-    trained = final(labelled(runs))
-    for data, group in by_data(trained):
-        heads = rbfn_runs(group)
-        if len(heads) < FEWEST_FOR_SHAP:
-            notes.append(
-                f"fewer than {FEWEST_FOR_SHAP} runs with an RBFN head on {data}: no SHAP values"
-            )
-        elif not varying(heads.reset_index(drop=True)):
-            notes.append(f"no setting of the RBFN heads varies on {data}: no SHAP values")
+def _importance(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Note]]:
     try:
-        return *shap_table(runs), notes
+        return *shap_table(runs), []
     except ImportError as error:
-        return *nothing, [*notes, f"{error}"]
+        empty = frame([], SHAP_COLUMNS), frame([], VALUE_COLUMNS)
+        return *empty, [("importance", str(error))]
 
 
-def _notes(runs: pd.DataFrame, better: Mapping[str, str], scores: Sequence[str]) -> Iterator[str]:
+def _without_importance(runs: pd.DataFrame) -> Iterator[Note]:
+    for data, group in by_data(final(labelled(runs))):
+        heads = rbfn_runs(group).reset_index(drop=True)
+        few = f"fewer than {FEWEST_FOR_SHAP} runs with an RBFN head"
+        if len(heads) < FEWEST_FOR_SHAP:
+            yield "importance", f"{few} on {data}: no SHAP values"
+        elif not varying(heads):
+            yield "importance", f"no setting of the RBFN heads varies on {data}: no SHAP values"
+
+
+def _missing(runs: pd.DataFrame, better: Mapping[str, str]) -> Iterator[Note]:
     if not len(runs):
-        yield "no complete runs in this study: nothing to analyse"
+        yield "", "no complete runs in this study: nothing to analyse"
         return
     found = labelled(runs)
     if not len(found):
-        yield "no accuracy in this study: no table can be computed"
+        yield "", "no accuracy in this study: no table can be computed"
         return
     if len(found) < len(runs):
-        yield f"{len(runs) - len(found)} of {len(runs)} runs have no accuracy: left out"
-    yield from _head_notes(found)
-    yield from _score_notes(found, better, scores)
+        yield "runs", f"{len(runs) - len(found)} of {len(runs)} runs have no accuracy: left out"
+    yield from _without_heads(found)
+    yield from _without_scores(found, better)
     if not np.isfinite(seed_floor(found)["between_seeds"].to_numpy(np.float64)).any():
-        yield "no configuration was run with two seeds: no seed floor"
+        yield "seeds", "no configuration was run with two seeds: no seed floor"
 
 
-def _head_notes(runs: pd.DataFrame) -> Iterator[str]:
+def _without_heads(runs: pd.DataFrame) -> Iterator[Note]:
     heads = set(runs["head"])
     others = sorted(set(rbfn_runs(runs)["head"]))
     if "default" not in heads or not others:
         absent = "default head" if "default" not in heads else "RBFN head"
-        yield f"no runs with the {absent}: heads are not compared"
+        yield "heads", f"no runs with the {absent}: heads are not compared"
         return
     for head in others:
         if not len(paired_heads(runs, "default", head)):
-            yield f"no run of {head} shares method, seed and settings with one of default: no pairs"
+            shares = f"no run of {head} shares method, seed and settings with one of default"
+            yield "heads", f"{shares}: no pairs"
 
 
-def _score_notes(
-    runs: pd.DataFrame, better: Mapping[str, str], scores: Sequence[str]
-) -> Iterator[str]:
+def _without_scores(runs: pd.DataFrame, better: Mapping[str, str]) -> Iterator[Note]:
+    scores = score_columns(runs)
     if not scores:
-        yield "no scores in this study: no correlations"
+        yield "scores", "no scores in this study: no correlations"
     if unknown := [name for name in scores if name not in better]:
-        yield f"no direction is declared for {', '.join(unknown)}: not judged"
+        yield "scores", f"no direction is declared for {', '.join(unknown)}: not judged"
     for data, group in by_data(runs):
         sizes = group["method"].value_counts(sort=False)
         for method in [str(name) for name, size in sizes.items() if size < FEWEST]:
-            yield f"fewer than three runs of {method} on {data}: no correlation within it"
+            few = f"fewer than three runs of {method} on {data}"
+            yield "scores", f"{few}: no correlation within it"
         constant = [name for name in scores if pd.Series(numbers(group, name)).nunique() == 1]
         if constant and len(group) >= FEWEST:
-            yield f"constant on {data}: {', '.join(constant)}; no correlation"
+            yield "scores", f"constant on {data}: {', '.join(constant)}; no correlation"
     for name in BASELINES:
         if name in LABELS and not np.isfinite(numbers(runs, name)).any():
-            yield f"no {LABELS[name]} in this study: that baseline is missing"
+            yield "regret", f"no {LABELS[name]} in this study: that baseline is missing"

@@ -3,10 +3,9 @@
 1. Within a method: Kendall's τ-b and Spearman's ρ, averaged over methods by Fisher's z; the pooled
    figure beside it, and a flag where their signs disagree (Simpson's paradox).
 2. Partial Spearman given method, epoch and widths.
-3. Regret of the run it picks, against baselines (:mod:`radial.study.analysis.regret`).
+3. Regret of the run it picks, against baselines.
 4. Cluster bootstrap, paired between scores; permutation null; Holm over the family.
-5. The seed floor: the spread between seeds beside the spread between configurations.
-6. The sign of each score is declared before accuracy is looked at: scores are turned by it first,
+5. The sign of each score is declared before accuracy is looked at: scores are turned by it first,
    so that a positive figure is good, and tests are one-sided.
 
 Clusters are configurations: runs that differ by seed only, and the checkpoints of a run, are
@@ -27,13 +26,12 @@ from radial.checks import check_size
 from radial.study.analysis.columns import (
     Array,
     by_data,
-    configurations,
-    final,
     frame,
     judged,
     labelled,
     method_order,
     numbers,
+    oriented,
 )
 from radial.study.analysis.correlation import (
     FEWEST,
@@ -42,18 +40,16 @@ from radial.study.analysis.correlation import (
     partial_spearman,
     spearman,
 )
-from radial.study.analysis.regret import mean_regret, regret
 from radial.study.analysis.resampling import Groups
-
-__all__ = ["compare_scores", "holm", "judge", "regret", "seed_floor", "within"]
 
 WITHIN_COLUMNS = ("data", "score", "kind", "method", "n", "kendall", "spearman")
 JUDGE_COLUMNS = ("data", "score", "kind", "better", "n", "methods", "kendall", "spearman", "low",
                  "high", "pooled_spearman", "pooled_kendall", "simpson", "partial", "partial_n",
                  "p", "p_holm", "regret1", "regret3", "verdict")  # fmt: skip
 COMPARE_COLUMNS = ("data", "a", "b", "n", "difference", "low", "high")
-SEED_COLUMNS = ("data", "method", "configurations", "repeated", "seeds", "between_seeds",
-                "between_configurations", "ratio")  # fmt: skip
+REGRET_COLUMNS = ("data", "method", "score", "kind", "n", "regret1", "regret3", "random1",
+                  "random3", "picked", "tied", "best")  # fmt: skip
+RANDOM = "random"
 CONTROLS = ("method", "epoch", "hidden_dim", "output_dim")
 WITHIN_ONLY = ("train_loss",)  # losses of two methods do not compare
 NOTABLE = 0.1  # |ρ| from which a sign is a sign
@@ -68,7 +64,7 @@ def within(runs: pd.DataFrame, better: Mapping[str, str]) -> pd.DataFrame:
     for data, group in by_data(runs):
         groups = Groups(group)
         for name, way, kind in judged(group, better):
-            taus, rhos, ns = _by_method(groups, groups.oriented(name, way))
+            taus, rhos, ns = groups.correlations(groups.oriented(name, way))
             rows += [
                 {"data": data, "score": name, "kind": kind, "method": method, "n": n,
                  "kendall": tau, "spearman": rho}
@@ -77,7 +73,7 @@ def within(runs: pd.DataFrame, better: Mapping[str, str]) -> pd.DataFrame:
     return frame(rows, WITHIN_COLUMNS)
 
 
-def judge(
+def judge_scores(
     runs: pd.DataFrame,
     better: Mapping[str, str],
     *,
@@ -105,11 +101,11 @@ def judge(
     check_size("resamples", resamples)
     check_size("permutations", permutations)
     runs = labelled(runs)
-    regrets = mean_regret(regret(runs, better))
+    regrets = regret(runs, better).groupby(["data", "score"])[["regret1", "regret3"]].mean()
     rows: list[dict[str, Any]] = []
     for data, group in by_data(runs):
         groups = Groups(group)
-        counts = groups.draw(resamples, seed)
+        counts = groups.resample(resamples, seed)
         several = len(groups.methods) > 1
         columns = judged(group, better)
         enough = max(permutations, PER_SCORE * sum(kind == "score" for _, _, kind in columns))
@@ -117,7 +113,7 @@ def judge(
         for name, way, kind in columns:
             x = groups.oriented(name, way)
             row: dict[str, Any] = {"data": data, "score": name, "kind": kind, "better": way}
-            taus, rhos, ns = _by_method(groups, x)
+            taus, rhos, ns = groups.correlations(x)
             row |= {"n": sum(ns), "methods": int(np.isfinite(rhos).sum()),
                     "kendall": float(fisher_mean(taus, ns)),
                     "spearman": float(fisher_mean(rhos, ns))}  # fmt: skip
@@ -125,7 +121,7 @@ def judge(
             row |= _pooled(group, x, row["spearman"], comparable=not several or
                            name not in WITHIN_ONLY)  # fmt: skip
             row |= {"p": groups.permutation_p(x, enough, seed), "p_holm": math.nan}
-            row |= regrets.get((data, name), {"regret1": math.nan, "regret3": math.nan})
+            row |= regrets.loc[(data, name)].to_dict()
             found.append(row)
         family = [row for row in found if row["kind"] == "score"]
         for row, p in zip(family, holm([row["p"] for row in family])):
@@ -157,7 +153,7 @@ def compare_scores(
     rows = []
     for data, group in by_data(runs):
         groups = Groups(group)
-        counts = groups.draw(resamples, seed)
+        counts = groups.resample(resamples, seed)
         columns = {name: (groups.oriented(name, way), kind)
                    for name, way, kind in judged(group, better)}  # fmt: skip
         draws: dict[tuple[str, bytes], Array] = {}
@@ -169,47 +165,85 @@ def compare_scores(
                 if a == b or kind == "baseline":
                     continue
                 both = np.isfinite(x) & np.isfinite(y)
-                pair = {a: np.where(both, x, np.nan), b: np.where(both, y, np.nan)}
-                first, second = (_mean_rho(groups, values) for values in pair.values())
-                for name, values in pair.items():
-                    if (key := (name, both.tobytes())) not in draws:
-                        draws[key] = groups.bootstrap(values, counts)
-                low, high = _quantiles(draws[a, both.tobytes()] - draws[b, both.tobytes()])
+                means, keys = [], []
+                for name, values in ((a, x), (b, y)):
+                    values = np.where(both, values, np.nan)
+                    _, rhos, ns = groups.correlations(values)
+                    means.append(float(fisher_mean(rhos, ns)))
+                    keys.append((name, both.tobytes()))
+                    if keys[-1] not in draws:
+                        draws[keys[-1]] = groups.bootstrap(values, counts)
+                low, high = _quantiles(draws[keys[0]] - draws[keys[1]])
                 rows.append(
                     {"data": data, "a": a, "b": b, "n": int(both.sum()),
-                     "difference": first - second, "low": low, "high": high}
+                     "difference": means[0] - means[1], "low": low, "high": high}
                 )  # fmt: skip
     return frame(rows, COMPARE_COLUMNS)
 
 
-def seed_floor(runs: pd.DataFrame) -> pd.DataFrame:
-    """How much of the spread of accuracies is between seeds: a score cannot rank below that.
+def regret(runs: pd.DataFrame, better: Mapping[str, str]) -> pd.DataFrame:
+    """Regret@1 and @3 of every score, baseline and the random pick, by dataset and method.
 
-    s² = Σ_c Σ_i (a_ci − ā_c)² / Σ_c (n_c − 1) over the configurations c with two or more runs;
-    ``between_configurations`` is √max(0, var_c ā_c − s² mean_c 1/n_c), the spread of the means
-    without what the seeds add to it, NaN for fewer than two. ``seeds`` is how many there are.
+    Regret@k = best accuracy − best accuracy among the k runs that the score puts first, over the
+    ``n`` runs that have the score; NaN where n ≤ k leaves nothing to choose. Ties are broken at
+    random and the expected value is given, so that a constant score is exactly a random pick.
+    ``random1`` and ``random3`` are a random pick's from the same runs. ``picked`` is the run put
+    first, "" where ``tied`` runs share that place; ``best`` is the first run of highest accuracy.
     """
-    runs = final(labelled(runs))
-    rows = []
+    runs = labelled(runs)
+    rows: list[dict[str, Any]] = []
     for data, group in by_data(runs):
+        columns = judged(group, better)
         for method in method_order(group["method"]):
-            part = group[group["method"] == method].reset_index(drop=True)
-            cells = pd.Series(numbers(part, "accuracy")).groupby(configurations(part))
-            n, means = cells.size().to_numpy(), cells.mean().to_numpy()
-            free = int((n - 1).sum())
-            square = float(((cells.var(ddof=1).to_numpy() * (n - 1))[n > 1]).sum())
-            seeds = math.sqrt(square / free) if free else math.nan
-            spread = math.nan
-            if free and len(n) > 1:
-                spread = math.sqrt(max(0.0, means.var(ddof=1) - seeds**2 * (1 / n).mean()))
-            rows.append(
-                {"data": data, "method": method, "configurations": len(n),
-                 "repeated": int((n > 1).sum()),
-                 "seeds": int(part["seed"].nunique()) if "seed" in part else 0,
-                 "between_seeds": seeds, "between_configurations": spread,
-                 "ratio": spread / seeds if seeds > 0 else math.nan}
-            )  # fmt: skip
-    return frame(rows, SEED_COLUMNS)
+            part = group[group["method"] == method]
+            accuracy, names = numbers(part, "accuracy"), part["run"].astype(str).to_numpy()
+            scores = [(name, kind, oriented(numbers(part, name), way))
+                      for name, way, kind in columns]  # fmt: skip
+            scores.append((RANDOM, "baseline", np.zeros(len(part))))
+            for name, kind, x in scores:
+                kept = np.isfinite(x)
+                if kept.any():
+                    row = {"data": data, "method": method, "score": name, "kind": kind}
+                    rows.append(row | _picked(x[kept], accuracy[kept], names[kept]))
+    return frame(rows, REGRET_COLUMNS)
+
+
+def expected_regret(x: Array, accuracy: Array, k: int) -> float:
+    """Regret@k, expected over random orders of runs with equal scores.
+
+    F runs are above the tie at the k-th place; m = k − F are drawn from the t tied ones without
+    replacement. Their highest accuracy is the j-th smallest of the t with probability
+    C(j−1, m−1)/C(t, m).
+
+    >>> expected_regret(np.zeros(4), np.array([0.0, 0.25, 0.5, 1.0]), 3)
+    0.125
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, not {k}")
+    n = len(x)
+    if n <= k:
+        return math.nan
+    edge = np.sort(x)[n - k]
+    above, tied = accuracy[x > edge], np.sort(accuracy[x == edge])
+    m, t = k - len(above), len(tied)
+    chances = np.array([math.comb(j, m - 1) / math.comb(t, m) for j in range(t)])
+    chosen = np.maximum(tied, above.max(initial=-np.inf))
+    return float((chances * (accuracy.max() - chosen)).sum())
+
+
+def _picked(x: Array, accuracy: Array, names: Any) -> dict[str, Any]:
+    first = np.flatnonzero(x == x.max())
+    same = np.zeros(len(x))
+    return {
+        "n": len(x),
+        "regret1": expected_regret(x, accuracy, 1),
+        "regret3": expected_regret(x, accuracy, 3),
+        "random1": expected_regret(same, accuracy, 1),
+        "random3": expected_regret(same, accuracy, 3),
+        "picked": names[first[0]] if len(first) == 1 else "",
+        "tied": len(first),
+        "best": names[int(np.argmax(accuracy))],
+    }
 
 
 def holm(p_values: Iterable[float]) -> list[float]:
@@ -224,17 +258,6 @@ def holm(p_values: Iterable[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(order) - place) * p[i]))
         adjusted[i] = highest
     return [float(value) for value in adjusted]
-
-
-def _by_method(groups: Groups, x: Array) -> tuple[list[float], list[float], list[int]]:
-    parts = [groups.pairs(x, method) for method in groups.methods]
-    taus, rhos = [kendall(*pair) for pair in parts], [spearman(*pair) for pair in parts]
-    return taus, rhos, [len(pair[0]) for pair in parts]
-
-
-def _mean_rho(groups: Groups, x: Array) -> float:
-    parts = [groups.pairs(x, method) for method in groups.methods]
-    return float(fisher_mean([spearman(*pair) for pair in parts], [len(a) for a, _ in parts]))
 
 
 def _quantiles(draws: Array) -> tuple[float, float]:

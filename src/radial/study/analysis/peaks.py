@@ -1,4 +1,4 @@
-"""The best run of each method and head, and heads compared pair by pair."""
+"""Runs without their scores: the best of each method and head, heads in pairs, the seed floor."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from radial.study.analysis.columns import (
     Array,
     by_data,
     codes,
+    configurations,
     final,
     frame,
     labelled,
@@ -27,6 +28,8 @@ BEST = tuple(f"{metric}_best" for metric in METRICS)
 PEAK_COLUMNS = ("data", "method", "head", "run", "runs", "tied", *METRICS, *BEST)
 PAIR_COLUMNS = ("data", "method", "a", "b", "pairs", "difference", "low", "high", "a_mean",
                 "b_mean", "a_runs", "b_runs", "tuned")  # fmt: skip
+SEED_COLUMNS = ("data", "method", "configurations", "repeated", "seeds", "between_seeds",
+                "between_configurations", "ratio")  # fmt: skip
 AVERAGE, POOLED = "average", "pooled"
 
 
@@ -140,6 +143,36 @@ def _tuned(runs: pd.DataFrame, a: str, b: str) -> str:
         if len(first) == len(second) == 1 and first != second:
             chosen.append(f"{name} {first.pop():g} and {second.pop():g}")
     return ", ".join(chosen)
+
+
+def seed_floor(runs: pd.DataFrame) -> pd.DataFrame:
+    """How much of the spread of accuracies is between seeds: a score cannot rank below that.
+
+    s² = Σ_c Σ_i (a_ci − ā_c)² / Σ_c (n_c − 1) over the configurations c with two or more runs;
+    ``between_configurations`` is √max(0, var_c ā_c − s² mean_c 1/n_c), the spread of the means
+    without what the seeds add to it, NaN for fewer than two. ``seeds`` is how many there are.
+    """
+    runs = final(labelled(runs))
+    rows = []
+    for data, group in by_data(runs):
+        for method in method_order(group["method"]):
+            part = group[group["method"] == method].reset_index(drop=True)
+            cells = pd.Series(numbers(part, "accuracy")).groupby(configurations(part))
+            n, means = cells.size().to_numpy(), cells.mean().to_numpy()
+            free = int((n - 1).sum())
+            square = float(((cells.var(ddof=1).to_numpy() * (n - 1))[n > 1]).sum())
+            seeds = math.sqrt(square / free) if free else math.nan
+            apart = math.nan
+            if free and len(n) > 1:
+                apart = math.sqrt(max(0.0, means.var(ddof=1) - seeds**2 * (1 / n).mean()))
+            rows.append(
+                {"data": data, "method": method, "configurations": len(n),
+                 "repeated": int((n > 1).sum()),
+                 "seeds": int(part["seed"].nunique()) if "seed" in part else 0,
+                 "between_seeds": seeds, "between_configurations": apart,
+                 "ratio": apart / seeds if seeds > 0 else math.nan}
+            )  # fmt: skip
+    return frame(rows, SEED_COLUMNS)
 
 
 def t_interval(values: Array, resolution: float = 0.0, level: float = 0.95) -> tuple[float, float]:

@@ -17,6 +17,7 @@ from radial.study.analysis.columns import Array, clusters, method_order, numbers
 from radial.study.analysis.correlation import (
     FEWEST,
     fisher_mean,
+    kendall,
     pearson,
     ranks,
     spearman,
@@ -47,13 +48,14 @@ class Groups:
         """A column such that more is better: (N)."""
         return oriented(numbers(self.runs, name), better)
 
-    def pairs(self, x: Array, method: str) -> tuple[Array, Array]:
-        """Score and accuracy of the runs of a method that have the score."""
-        rows = self.rows[method]
-        rows = rows[np.isfinite(x[rows])]
-        return x[rows], self.accuracy[rows]
+    def correlations(self, x: Array) -> tuple[list[float], list[float], list[int]]:
+        """τ-b, ρ and how many runs of each method have the score."""
+        parts = [rows[np.isfinite(x[rows])] for rows in self.rows.values()]
+        pairs = [(x[rows], self.accuracy[rows]) for rows in parts]
+        taus, rhos = [kendall(*pair) for pair in pairs], [spearman(*pair) for pair in pairs]
+        return taus, rhos, [len(rows) for rows in parts]
 
-    def draw(self, resamples: int, seed: int) -> Counts:
+    def resample(self, resamples: int, seed: int) -> Counts:
         """How often each run is in each resample of the clusters, by method: (B, n).
 
         C clusters are drawn from C with replacement; all runs of a cluster come together.
