@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.metrics import adjusted_mutual_info_score, cohen_kappa_score, mutual_info_score
 
-from radial.metrics.assignments import agreement, information, occupancy
+from radial.metrics.separation import agreement, information, occupancy
 
 
 def views(n: int = 400, kernels: int = 6, flips: float = 0.3, q: int = 2) -> torch.Tensor:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from radial.metrics import hypersphere as module
 from radial.metrics.gram import Spectra
-from radial.metrics.hypersphere import alignment, self_cluster, uniformity, w2_uniformity
+from radial.metrics.hypersphere import self_cluster, uniformity, w2_uniformity
+from radial.metrics.multiview import alignment
 
 SCORES = [uniformity, w2_uniformity, self_cluster]
 

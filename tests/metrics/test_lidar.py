@@ -10,7 +10,7 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from radial.metrics.lidar import lidar
+from radial.metrics.multiview import lidar
 
 
 def by_scipy(views: Tensor, delta: float, epsilon: float = 1e-7) -> float:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from radial.metrics.registry import SCORES, Sample
-from radial.metrics.retrieval import IMAGES, view_retrieval
+from radial.metrics.compute import Sample
+from radial.metrics.multiview import view_retrieval
+from radial.metrics.registry import RETRIEVAL_IMAGES as IMAGES
+from radial.metrics.registry import SCORES
 from radial.metrics.scores import Scores
 
 

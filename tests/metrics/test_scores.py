@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
 
-from radial.metrics.registry import LAYERS, SCORES, Sample, kernel_scores, parse
-from radial.metrics.scores import Score, Scores, compare, interval, quality
+from radial import metrics
+from radial.metrics.compute import COMPUTE, Sample, kernel_scores
+from radial.metrics.registry import LAYERS, SCORES, parse, quality
+from radial.metrics.scores import Score, Scores, compare, interval
 from radial.metrics.separation import center_rank, center_spread, sns
 from radial.rbf.kernels import Kernels
 
@@ -35,6 +39,32 @@ def full_sample(generator: torch.Generator, scale: float = 1.0, shift: float = 0
         activations=torch.exp(-scaled.square()),
         distances=scaled.square(),
     )
+
+
+def test_scores_are_known_before_torch_is_loaded() -> None:
+    code = """
+import sys
+from radial.metrics.registry import SCORES, layers_of, quality
+from radial.metrics import SCORES as again
+assert again is SCORES and quality(SCORES["uniformity"].better, 1.0) == -1.0
+print(sorted({"torch", "scipy", "sklearn", "numpy"} & set(sys.modules)))
+from radial.metrics import lidar, rankme
+import radial.metrics.compute
+assert callable(radial.metrics.lidar) and "torch" in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_score_is_computed_by_one_function() -> None:
+    assert list(COMPUTE) == list(SCORES)
+
+
+def test_names_of_the_package_resolve() -> None:
+    assert all(getattr(metrics, name) is not None for name in metrics.__all__)
+    assert set(metrics.__all__) <= set(dir(metrics))
+    with pytest.raises(AttributeError, match="no attribute 'rankmee'"):
+        metrics.rankmee  # noqa: B018
 
 
 @pytest.mark.parametrize("info", SCORES.values(), ids=list(SCORES))

@@ -1,24 +1,36 @@
-"""Label-free quality metrics: plain functions of tensors, a registry, one accumulator."""
+"""Label-free quality metrics: plain functions of tensors, a registry, one accumulator.
 
-from radial.metrics.assignments import agreement, information, occupancy
-from radial.metrics.clusters import kmeans_davies_bouldin, kmeans_silhouette
-from radial.metrics.dimension import mst_dimension, two_nn
-from radial.metrics.gram import Spectra
-from radial.metrics.hypersphere import alignment, self_cluster, uniformity, w2_uniformity
-from radial.metrics.lidar import lidar
-from radial.metrics.registry import SCORES, ScoreInfo
-from radial.metrics.retrieval import view_retrieval
-from radial.metrics.scores import Score, Scores, compare
-from radial.metrics.separation import center_rank, center_spread, sns
-from radial.metrics.spectra import (
-    alpha_req,
-    decorrelation,
-    nesum,
-    participation_ratio,
-    rankme,
-    rankme_centred,
-    stable_rank,
-)
+Names are imported when first used: the registry alone does not wait for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from radial.metrics.clusters import kmeans_davies_bouldin, kmeans_silhouette
+    from radial.metrics.dimension import mst_dimension, two_nn
+    from radial.metrics.gram import Spectra
+    from radial.metrics.hypersphere import self_cluster, uniformity, w2_uniformity
+    from radial.metrics.multiview import alignment, lidar, view_retrieval
+    from radial.metrics.registry import SCORES, ScoreInfo
+    from radial.metrics.scores import Score, Scores, compare
+    from radial.metrics.separation import (
+        agreement,
+        center_rank,
+        center_spread,
+        information,
+        occupancy,
+        sns,
+    )
+    from radial.metrics.spectra import (
+        alpha_req,
+        decorrelation,
+        nesum,
+        participation_ratio,
+        rankme,
+        rankme_centred,
+        stable_rank,
+    )
 
 __all__ = [
     "SCORES",
@@ -51,3 +63,33 @@ __all__ = [
     "view_retrieval",
     "w2_uniformity",
 ]
+
+_HOME = {
+    "clusters": ("kmeans_davies_bouldin", "kmeans_silhouette"),
+    "dimension": ("mst_dimension", "two_nn"),
+    "gram": ("Spectra",),
+    "hypersphere": ("self_cluster", "uniformity", "w2_uniformity"),
+    "multiview": ("alignment", "lidar", "view_retrieval"),
+    "registry": ("SCORES", "ScoreInfo"),
+    "scores": ("Score", "Scores", "compare"),
+    "separation": (
+        "agreement", "center_rank", "center_spread", "information", "occupancy", "sns",
+    ),
+    "spectra": (
+        "alpha_req", "decorrelation", "nesum", "participation_ratio", "rankme", "rankme_centred",
+        "stable_rank",
+    ),
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOME.items():
+        if name in names:
+            value = getattr(import_module(f"radial.metrics.{home}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'radial.metrics' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

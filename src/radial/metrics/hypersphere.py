@@ -1,10 +1,10 @@
 """Scores of directions: features brought to unit length, as points of a sphere.
 
-Legend: N samples, D features, n images with q views each, R rows of a block; u a row of unit
-length. A row of length 0 has no direction and is an error.
+Legend: N samples, D features, R rows of a block; u a row of unit length. A row of length 0 has no
+direction and is an error.
 
 Of samples that all point the same way, uniformity is 0, W₂ uniformity √2 and SelfCluster 1: the
-worst values they have. Alignment is then 0, its best: read it beside the others.
+worst values they have.
 """
 
 from __future__ import annotations
@@ -14,37 +14,12 @@ import math
 import torch
 from torch import Tensor
 
-from radial.checks import check_number, check_tensor
-from radial.metrics.gram import (
-    Spectra,
-    as_spectra,
-    check_features,
-    check_values,
-    lengths,
-    row_blocks,
-)
+from radial.checks import check_number
+from radial.metrics.gram import Spectra, as_spectra, check_features, lengths, row_blocks
 from radial.rbf.distance import squared_norm
 
 _PAIRS = 2**21  # of an R×N block: 16 MiB in float64, 8 in float32
 _FLOAT32_T = 10.0  # up to here float32 products are good enough
-
-
-def alignment(views: Tensor) -> float:
-    """Mean of ‖u − v‖² over all pairs of views u, v of one image; lower is better.
-
-    Wang & Isola, 2020, https://arxiv.org/abs/2005.10242, with their α = 2. ``views`` has shape
-    (n, q, D). With ū the mean of an image's views, Σ_{v<w} ‖u_v − u_w‖² = q Σ_v ‖u_v − ū‖².
-
-    >>> alignment(torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]))
-    2.0
-    """
-    check_views(views, least=1)
-    views, q = views.detach(), views.shape[1]
-    total = 0.0
-    for x, length in zip(row_blocks(views), row_blocks(lengths(views), views[0].numel())):
-        u = x.double() / length[..., None]
-        total += float((u - u.mean(1, keepdim=True)).square_().sum())
-    return total * 2.0 / ((q - 1) * len(views))
 
 
 def uniformity(z: Tensor, *, t: float = 2.0) -> float:
@@ -104,13 +79,3 @@ def self_cluster(z: Tensor | Spectra) -> float:
     n = float(spectra.n)
     even = n + n * (n - 1.0) / spectra.d
     return (spectra.squared_cosines - even) / (n * n - even)
-
-
-def check_views(views: Tensor, least: int) -> None:
-    """(n, q, D) with q ≥ 2, floating point and finite."""
-    check_tensor("views", views)
-    if views.dim() != 3 or len(views) < least or views.shape[1] < 2 or views.shape[2] < 1:
-        raise ValueError(
-            f"views must have shape (n, q, D) with n ≥ {least} and q ≥ 2, not {tuple(views.shape)}"
-        )
-    check_values("views", views)

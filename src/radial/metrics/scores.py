@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from radial.checks import check_choice, check_shape, check_size
-from radial.metrics.registry import LAYERS, SCORES, Sample, ScoreInfo, layers_of, parse
+from radial.metrics.compute import Sample
+from radial.metrics.registry import LAYERS, SCORES, ScoreInfo, layers_of, parse, quality
 from radial.rbf.kernels import Kernels
 
 TOLERATED = 0.05  # share of half-samples on which a score may be undefined
@@ -177,11 +178,6 @@ class Comparison:
     def decided(self) -> bool:
         """The interval leaves out 0."""
         return self.low is not None and self.high is not None and not self.low <= 0.0 <= self.high
-
-
-def quality(better: str, value: float) -> float:
-    """Higher is better, whatever the score: −value where lower is, −|value − 1| where 1 is."""
-    return {"higher": value, "lower": -value, "near 1": -abs(value - 1.0)}[better]
 
 
 def compare(first: Score, second: Score) -> Comparison:

@@ -8,7 +8,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 import radial
-from radial.metrics.registry import kernel_scores
+from radial.metrics.compute import kernel_scores
 from radial.rbf.kernels import load_kernels
 from radial.rbf.layer import deepest_rbf_layer
 from radial.training.build import Parts

@@ -1,0 +1,140 @@
+"""Scores of several views of each image: are they alike, and unlike those of other images?
+
+Legend: n images with q views each, M = nq views, D features (or kernels); u, v rows of unit length.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import torch
+from torch import Tensor
+
+from radial.checks import check_finite, check_number, check_tensor
+from radial.metrics.gram import check_values, gram_matrix, lengths, row_blocks
+from radial.metrics.registry import RETRIEVAL_IMAGES, RETRIEVAL_SHRINKAGE
+from radial.metrics.spectra import entropy_rank
+
+_ROUNDING = 1e-24  # a variance of so little of the mean square
+_TIE = 1e-12  # cosines as near as that are equal
+
+
+def alignment(views: Tensor) -> float:
+    """Mean of ‖u − v‖² over all pairs of views u, v of one image; lower is better.
+
+    Of samples that all point the same way it is 0, its best: read it beside other scores.
+
+    Wang & Isola, 2020, https://arxiv.org/abs/2005.10242, with their α = 2. ``views`` has shape
+    (n, q, D). With ū the mean of an image's views, Σ_{v<w} ‖u_v − u_w‖² = q Σ_v ‖u_v − ū‖².
+
+    >>> alignment(torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]))
+    2.0
+    """
+    check_views(views, least=1)
+    views, q = views.detach(), views.shape[1]
+    total = 0.0
+    for x, length in zip(row_blocks(views), row_blocks(lengths(views), views[0].numel())):
+        u = x.double() / length[..., None]
+        total += float((u - u.mean(1, keepdim=True)).square_().sum())
+    return total * 2.0 / ((q - 1) * len(views))
+
+
+def lidar(views: Tensor, *, delta: float, epsilon: float = 1e-7) -> float:
+    """exp H(p), p = λ/‖λ‖₁ + ε, λ the D eigenvalues of Sw^−½ Sb Sw^−½; higher is better.
+
+    Thilak et al., 2023, https://arxiv.org/abs/2312.04000. With μ_i the mean of the views of
+    image i and μ the mean of all,
+
+        Sb = 1/n Σ_i (μ_i − μ)(μ_i − μ)ᵀ,   Sw = 1/(nq) Σ_i Σ_v (x_iv − μ_i)(x_iv − μ_i)ᵀ + δI
+
+    ``views`` has shape (n, q, D): the q views of one image stand together. Views given in another
+    order, such as all first views and then all second ones, make another, larger number and no
+    error. The value depends on δ (in the paper 1e-4), which has no default: record it. Scaling
+    features by a and δ by a² changes nothing.
+
+    λ is at most n − 1 long, so n bounds the value: a warning where n ≤ D. Where all images have
+    the same mean, Sb is 0 and the value 1: the smallest.
+    """
+    check_views(views, least=2)
+    if not delta > 0.0:
+        raise ValueError(f"delta must be a finite number above 0, not {delta!r}")
+    check_number("delta", delta)
+    check_number("epsilon", epsilon)
+    views = views.detach()
+    n, q, d = views.shape
+    if n <= d:
+        warnings.warn(f"LiDAR of {n} images in {d} dimensions is bounded by {n}", stacklevel=2)
+    means = torch.cat([x.double().mean(1) for x in row_blocks(views)])  # (n, D)
+    centred = means - means.mean(0)
+    if float(centred.square().sum()) <= _ROUNDING * float(means.square().sum()):
+        return 1.0
+    blocks = zip(row_blocks(views, large=True), row_blocks(means, q * d, large=True))
+    rows = ((x - mean[:, None]).flatten(0, 1) for x, mean in blocks)
+    within = gram_matrix(rows, d, views.device).div_(n * q)
+    within.diagonal().add_(delta)
+    factor, failed = torch.linalg.cholesky_ex(within)
+    if int(failed):
+        largest = float(within.diagonal().max())
+        raise ValueError(f"delta {delta:g} vanishes beside a within-image variance of {largest:g}")
+    white = (
+        torch.linalg.solve_triangular(factor, x.T, upper=False).T
+        for x in row_blocks(centred, large=True)
+    )  # rows whose covariance has the eigenvalues λ, and by them in n×n where that is smaller
+    gram = gram_matrix(white if n > d else [torch.cat(list(white)).T], min(n, d), views.device)
+    values = torch.linalg.eigvalsh(gram).clamp_(min=0.0)
+    return entropy_rank(torch.cat([values, values.new_zeros(d - len(values))]), epsilon)
+
+
+@torch.no_grad()
+def view_retrieval(views: Tensor, *, shrinkage: float = RETRIEVAL_SHRINKAGE) -> float:
+    """1 − mean ln(1 + r) / ln(M − q + 1): 1 where every view's nearest neighbour is of its image.
+
+    ``views`` has shape (n, q, D). They are whitened, z = Σ^(−½)(x − μ), with the covariance of all
+    views shrunk towards a multiple of the identity, Σ = (1 − s)Σ̂ + s tr(Σ̂)/D I, and compared by
+    cosine. r is how many views of *other* images are as near to a view as the nearest one of its
+    own image, or nearer: from 0 to M − q, so that a collapse to a few points is no success. The
+    logarithm lets the first ranks count most; whitening keeps a few directions of large variance
+    (brightness, background) from deciding. 0 for features that do not vary. Of the first 512
+    images at most. Higher is better. The form was chosen by accuracy on runs of SimCLR and BYOL,
+    and confirmed on other methods: docs/FINDINGS.md.
+
+    >>> view_retrieval(torch.eye(8)[:, None].expand(-1, 2, -1))
+    1.0
+    """
+    check_tensor("views", views)
+    if views.dim() != 3 or len(views) < 2 or views.shape[1] < 2:
+        shape = tuple(views.shape)
+        raise ValueError(f"views must have shape (n ≥ 2, q ≥ 2, D), not {shape}")
+    if not 0.0 < shrinkage <= 1.0:
+        raise ValueError(f"shrinkage must lie in (0, 1], not {shrinkage}")
+    check_finite("views", views)
+    x = views[:RETRIEVAL_IMAGES].double()
+    n, q, _ = x.shape
+    x = x.flatten(0, 1)
+    x = x - x.mean(0)
+    covariance = x.T @ x / len(x)
+    level = float(covariance.diagonal().mean())
+    if level <= torch.finfo(torch.float64).tiny:
+        return 0.0
+    covariance.mul_(1.0 - shrinkage).diagonal().add_(shrinkage * level)
+    root = torch.linalg.cholesky(covariance)
+    z = torch.linalg.solve_triangular(root, x.T, upper=False).T  # (M, D)
+    z = torch.nn.functional.normalize(z, dim=1)
+    similarity = z @ z.T
+    similarity.fill_diagonal_(-math.inf)
+    image = torch.arange(n, device=x.device).repeat_interleave(q)
+    own = image[:, None] == image
+    nearest = similarity.masked_fill(~own, -math.inf).amax(1, keepdim=True)
+    ahead = ((similarity >= nearest - _TIE) & ~own).sum(1)
+    return 1.0 - float(torch.log1p(ahead.double()).mean()) / math.log(n * q - q + 1)
+
+
+def check_views(views: Tensor, least: int) -> None:
+    """(n, q, D) with q ≥ 2, floating point and finite."""
+    check_tensor("views", views)
+    if views.dim() != 3 or len(views) < least or views.shape[1] < 2 or views.shape[2] < 1:
+        raise ValueError(
+            f"views must have shape (n, q, D) with n ≥ {least} and q ≥ 2, not {tuple(views.shape)}"
+        )
+    check_values("views", views)
