@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import Tensor
 
-from radial.metrics.registry import SCORES, layers_of, parse
-from radial.metrics.scores import Score, compare, quality
+from radial.metrics.registry import SCORES, layers_of, parse, quality
+from radial.metrics.scores import Score, compare
 
 PACKAGES = ("radial-ssl", "torch", "torchvision", "scikit-learn")
 RANKED = ("ok", "dead kernels", "untrained", "not measured")

@@ -11,7 +11,7 @@ import pandas as pd
 from radial.metrics.registry import ARROWS
 from radial.presentation.formats import between, fixed, known, p_value, with_interval
 from radial.study.analysis.columns import METRICS, method_order, numbers, score_columns
-from radial.study.analysis.regret import RANDOM
+from radial.study.analysis.judging import RANDOM
 from radial.study.report import drawing, figures
 from radial.study.report.blocks import Block, Material, Section, method_cell
 from radial.study.report.sheets import LONG, Cell, Column, Sheet, count, flat, rho, score, text
