@@ -11,8 +11,12 @@ from types import ModuleType
 
 MOVED = {
     "radial.calibration": "radial.rbf.calibration",
+    "radial.data.decoding": "radial.data.images",
+    "radial.data.errors": "radial.checks",
     "radial.data.open_images": "radial.open_images",
+    "radial.data.reading": "radial.data.survey",
     "radial.data.recipes": "radial.data.augmentations",
+    "radial.data.stats": "radial.data.statistics",
     "radial.demo": "radial.cli.demo",
     "radial.distance": "radial.rbf.distance",
     "radial.evaluation.heads": "radial.evaluation.fit_head",

@@ -10,6 +10,10 @@ if TYPE_CHECKING:  # names and numbers are checked without waiting for torch
     from torch import Tensor
 
 
+class DataError(ValueError):
+    """Data that cannot be found, downloaded, read or split as asked; the message is one line."""
+
+
 def check_size(name: str, value: int, minimum: int = 1) -> None:
     whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
     if not whole or value < minimum:

@@ -14,7 +14,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader
 
-from radial.data import DATASETS, Data, DataError, Images, load_data, reading
+from radial.data import DATASETS, Data, DataError, Images, load_data, survey
 
 CIFAR = Path(__file__).parents[2].parent / "shared" / "data" / "cifar10-20k.tar.gz"
 
@@ -186,7 +186,7 @@ def test_cache_is_written_once_used_and_outdated_by_change(
     (written,) = (cache / "statistics").iterdir()
     before = written.stat().st_mtime_ns
     with monkeypatch.context() as patch:
-        patch.setattr(reading, "_read_all", None)
+        patch.setattr(survey, "_read_all", None)
         assert_same(first, load_data(spec, memory_limit=0))
     assert load_data(spec).train.in_memory
     assert written.stat().st_mtime_ns == before

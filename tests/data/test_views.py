@@ -15,7 +15,7 @@ from torch import Tensor
 
 from radial.data import pixels, views
 from radial.data.augmentations import RECIPES, View, recipe
-from radial.data.views import Parameters, apply, augment, draw
+from radial.data.views import Parameters, apply, augment, draw_parameters
 
 PLAIN = View(
     size=32,
@@ -59,7 +59,7 @@ def same_law(ours: ArrayLike, theirs: ArrayLike) -> bool:
 
 
 def drawn(view: View, n: int, image_size: tuple[int, int] = (48, 48), seed: int = 0) -> Parameters:
-    return draw(view, n, image_size, torch.Generator().manual_seed(seed))
+    return draw_parameters(view, n, image_size, torch.Generator().manual_seed(seed))
 
 
 def by_torchvision(image: Tensor, view: View, p: Parameters, i: int) -> Tensor:

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from radial import RBFNProjectionHead
 from radial.data.augmentations import recipe
-from radial.data.decoding import Files
-from radial.data.images import Images
+from radial.data.images import Files, Images
 from radial.evaluation.cache import Cache, default_cache
 from radial.evaluation.features import Layers, extract_layers
 

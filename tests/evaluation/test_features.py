@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from radial import RBFLayer, RBFNProjectionHead
 from radial.data import DataError, load_data
 from radial.data.augmentations import View, recipe
-from radial.data.decoding import Files
-from radial.data.images import Images
+from radial.data.images import Files, Images
 from radial.evaluation.features import Layers, NotFinite, extract, extract_layers
 from radial.evaluation.knn import knn_accuracy
 from radial.evaluation.probe import logistic_regression

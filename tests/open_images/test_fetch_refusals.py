@@ -22,8 +22,8 @@ from open_images_server import (
     tree,
 )
 from radial.data import DataError
+from radial.data.subset import open_subset
 from radial.open_images import arriving, workers
-from radial.open_images.dataset import open_subset
 from radial.open_images.fetch import FetchSettings, Reading, fetch
 from radial.open_images.manifest import Manifest, write_manifest
 

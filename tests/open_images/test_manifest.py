@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from radial.data.errors import DataError
+from radial.data import DataError
 from radial.open_images.manifest import (
     COLUMNS,
     Manifest,

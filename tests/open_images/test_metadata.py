@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from open_images_files import label_of, write_metadata
-from radial.data.errors import DataError
+from radial.data import DataError
 from radial.open_images.metadata import (
     IMAGE_COLUMNS,
     LABEL_COLUMNS,

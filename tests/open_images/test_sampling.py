@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from open_images_files import NAMES, label_of, plain_sample, plain_singles, write_metadata
-from radial.data.errors import DataError
+from radial.data import DataError
 from radial.open_images.classes import PUBLISHED, class_names, in_imagenet, overlap
 from radial.open_images.manifest import Manifest, folder_fault, read_manifest, write_manifest
 from radial.open_images.metadata import find_metadata, official_files

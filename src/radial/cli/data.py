@@ -136,7 +136,7 @@ def stats(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     from rich.console import Console
 
-    from radial.data.stats import folder_statistics, print_statistics
+    from radial.data.statistics import folder_statistics, print_statistics
     from radial.files import check_writable, write_atomically
 
     check_writable(options.json)

@@ -6,17 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from radial.checks import DataError
     from radial.data.datasets import DATASETS, load_data
-    from radial.data.errors import DataError
     from radial.data.images import Data, Images
-    from radial.open_images.dataset import OpenImagesV7
+    from radial.data.subset import OpenImagesV7
 
 _HOME = {
     "DATASETS": "radial.data.datasets",
     "Data": "radial.data.images",
-    "DataError": "radial.data.errors",
+    "DataError": "radial.checks",
     "Images": "radial.data.images",
-    "OpenImagesV7": "radial.open_images.dataset",
+    "OpenImagesV7": "radial.data.subset",
     "load_data": "radial.data.datasets",
 }
 

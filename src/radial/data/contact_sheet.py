@@ -15,13 +15,12 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from radial.checks import check_size
-from radial.data.decoding import Files, decode
-from radial.data.errors import DataError
+from radial.checks import DataError, check_size
 from radial.data.folders import open_folder
-from radial.data.stats import printable
+from radial.data.images import Files, decode
+from radial.data.splits import hash_order
+from radial.data.statistics import printable
 from radial.files import atomic
-from radial.open_images.subset import hash_order
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 

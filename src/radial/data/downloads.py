@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from radial.data.errors import DataError
+from radial.checks import DataError
 from radial.data.images import Collection
 
 _TIMEOUT = 30.0  # seconds without an answer

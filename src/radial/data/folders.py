@@ -9,11 +9,10 @@ from pathlib import Path
 
 import torch
 
-from radial.data.decoding import Files
-from radial.data.errors import DataError
-from radial.data.images import Collection
+from radial.checks import DataError
+from radial.data.images import Collection, Files
 
-SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 PARTS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 _SYNSETS = """

@@ -1,20 +1,71 @@
 """What data are to the rest of the package: three splits of square uint8 images.
 
-N images of a split, B of a batch, S stored side.
+N images of a split, B of a batch, S stored side; decoded pixels are uint8 (3, S, S).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import Dataset
 
-from radial.data.decoding import Files
-from radial.data.errors import DataError
+from radial.checks import DataError
+from radial.pictures import read_picture
+
+Pixels = NDArray[np.uint8]
+
+
+class Files:
+    """Image files below one folder, named by their path relative to it.
+
+    The names are one byte array: a list of a million strings would be copied, page by page,
+    into every DataLoader worker that so much as reads it.
+    """
+
+    def __init__(self, root: Path, names: Sequence[str]) -> None:
+        self.root = root
+        self._names = np.array([os.fsencode(name) for name in names])
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def name(self, index: int) -> str:
+        return os.fsdecode(bytes(self._names[index]))
+
+    def path(self, index: int) -> str:
+        return os.path.join(self.root, self.name(index))
+
+    def decode(self, index: int, size: int) -> Pixels:
+        try:
+            return decode(self.path(index), size)
+        except DataError as error:
+            raise DataError(f"cannot read image {self.path(index)!r}: {error}") from None
+
+
+def decode(path: str, size: int) -> Pixels:
+    """The central square of an image, upright, in RGB, resized to ``size``: (3, size, size).
+
+    Resizing is bilinear with antialiasing, and leaves an image of that size untouched. Alpha
+    is dropped, 16-bit greys are scaled to 8 bits, of animations the first frame is taken.
+    Whatever Pillow cannot or will not read (decompression bombs) is a DataError.
+    """
+    image = read_picture(path)
+    width, height = image.size
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    box = (left, top, left + side, top + side)
+    if (width, height) != (size, size):
+        image = image.resize((size, size), Image.Resampling.BILINEAR, box=box)
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
 
 class Images(Dataset[Tensor]):

@@ -6,13 +6,16 @@ draw them again: first the 20 % of test, then val as an eighth of the rest. N im
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from radial.data.errors import DataError
+from radial.checks import DataError
 from radial.data.images import Collection
 
 TEST_SHARE = 0.2
@@ -74,6 +77,15 @@ def split_own(collection: Collection, seed: int) -> Split:
         notes.append(f"val: 10 % of {part}, {drawn}, seed {seed}")
     note = f" ({'; '.join(notes)})" if notes else ""
     return Split(**parts, description=f"the dataset's own{note}")
+
+
+def hash_order(names: Iterable[str], seed: int) -> list[str]:
+    """Sorted by sha256 of ``seed/id``, the id being the name of the file without its suffix."""
+    return sorted(names, key=lambda name: (digest(f"{seed}/{Path(name).stem}"), name))
+
+
+def digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).digest()
 
 
 def _halves(rows: Tensor, share: float, collection: Collection, seed: int) -> tuple[Tensor, Tensor]:

@@ -5,36 +5,43 @@ N images, B of a block, S stored side.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import warnings
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
-from radial.data.decoding import Files, Pixels, decode
-from radial.data.errors import DataError
-from radial.data.images import Images, resized
+from radial.checks import DataError
+from radial.data.images import Files, Images, Pixels, decode, resized
 from radial.data.splits import Split
-from radial.data.statistics import (
-    Survey,
-    count_values,
-    fingerprint,
-    histogram,
-    mean_std,
-    recall,
-    remember,
-)
+from radial.data.statistics import Counts, in_blocks, mean_std
+from radial.files import write_atomically
+from radial.pictures import open_picture
 
 LARGEST_NATIVE = 96  # folders of square images up to this size are trained at it, others
 USUAL = 224  # at this
 
+_FORMAT = 1  # of what is remembered
 _BLOCK = 64  # images a thread decodes at a time
+_CHUNK = 512  # images of a tensor counted at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What is known of image files after all of them have been read once."""
+
+    image_size: int
+    stored_size: int
+    mean: list[float]  # of three channels
+    std: list[float]
+    bad: list[int]  # rows of unreadable images
 
 
 class Found(NamedTuple):
@@ -49,7 +56,7 @@ def hold_pixels(pixels: Tensor, split: Split, image_size: int | None, *, limit: 
     stored = stored_size(image_size, native)
     if stored != native and len(pixels) * 3 * stored**2 <= limit:
         pixels = torch.cat([resized(chunk, stored) for chunk in torch.split(pixels, 512)])
-    mean, std = mean_std(count_values(Images(pixels, split.train, stored_size=stored)))
+    mean, std = _normalisation(_count_values(Images(pixels, split.train, stored_size=stored)))
     survey = Survey(image_size=image_size, stored_size=stored, mean=mean, std=std, bad=[])
     return Found(pixels, survey)
 
@@ -69,9 +76,9 @@ def read_files(
     What was found is remembered below ``root`` until any of the files changes. If pixels are
     not kept, that spares the pass over all files the next time.
     """
-    key = fingerprint(files, train=split.train, image_size=image_size)
+    key = _survey_key(files, train=split.train, image_size=image_size)
     memory = root / "statistics" / f"{key[:40]}.json"
-    known = recall(memory)
+    known = _recall(memory)
     if known:
         size, stored = known.image_size, known.stored_size
     else:
@@ -91,10 +98,10 @@ def read_files(
         files, stored, train=split.train, keep=keep, max_bad=max_bad, threads=threads
     )
     split.without(list(bad))  # raises if that leaves a split empty
-    mean, std = mean_std(counts)
+    mean, std = _normalisation(counts)
     survey = Survey(image_size=size, stored_size=stored, mean=mean, std=std, bad=list(bad))
     if survey != known:
-        remember(memory, survey)
+        _remember(memory, survey)
     _warn(files, survey.bad)
     return Found(files if pixels is None else pixels, survey)
 
@@ -113,7 +120,7 @@ def native_side(files: Files, accept: range) -> int | None:
     shared = None
     for index in range(len(files)):
         try:
-            with Image.open(files.path(index)) as image:
+            with open_picture(files.path(index)) as image:
                 width, height = image.size
         except Exception:  # named and counted when the images are read
             continue
@@ -125,7 +132,7 @@ def native_side(files: Files, accept: range) -> int | None:
 
 def _read_all(
     files: Files, size: int, *, train: Tensor, keep: bool, max_bad: int, threads: int
-) -> tuple[Tensor | None, NDArray[np.int64], dict[int, str]]:
+) -> tuple[Tensor | None, Counts, dict[int, str]]:
     """Pixels (N, 3, S, S) if kept, counts of training values (3, 256), reasons of bad rows.
 
     NumPy throughout: torch's threads would spin between blocks, on the cores that decode.
@@ -134,25 +141,10 @@ def _read_all(
     pixels = np.zeros((len(files) if keep else 0, 3, size, size), dtype=np.uint8)
     counts = np.zeros((3, 256), dtype=np.int64)
     bad: dict[int, str] = {}
-    for block in _blocks(files, size, threads):
-        bad |= block.bad
-        _check_bad(files, bad, max_bad)
-        if keep:
-            pixels[block.rows] = block.pixels
-        counts += histogram(block.pixels[in_train[block.rows]])
-    return torch.from_numpy(pixels) if keep else None, counts, bad
 
-
-class _Block(NamedTuple):
-    rows: NDArray[np.int64]  # (B,) of readable images
-    pixels: Pixels  # (B, 3, S, S)
-    bad: dict[int, str]
-
-
-def _blocks(files: Files, size: int, threads: int) -> Iterator[_Block]:
-    def read(start: int) -> _Block:
+    def read(rows: range) -> _Block:
         good, bad = {}, {}
-        for row in range(start, min(start + _BLOCK, len(files))):
+        for row in rows:
             try:
                 good[row] = decode(files.path(row), size)
             except DataError as error:
@@ -160,10 +152,19 @@ def _blocks(files: Files, size: int, threads: int) -> Iterator[_Block]:
         pixels = np.stack(list(good.values())) if good else np.empty((0, 3, size, size), np.uint8)
         return _Block(np.array(list(good), dtype=np.int64), pixels, bad)
 
-    stride = 4 * threads * _BLOCK  # what is decoded ahead has to fit into memory
-    with ThreadPoolExecutor(threads) as pool:
-        for first in range(0, len(files), stride):
-            yield from pool.map(read, range(first, min(first + stride, len(files)), _BLOCK))
+    for _, block in in_blocks(len(files), _BLOCK, threads, read):
+        bad |= block.bad
+        _check_bad(files, bad, max_bad)
+        if keep:
+            pixels[block.rows] = block.pixels
+        counts += _histogram(block.pixels[in_train[block.rows]])
+    return torch.from_numpy(pixels) if keep else None, counts, bad
+
+
+class _Block(NamedTuple):
+    rows: NDArray[np.int64]  # (B,) of readable images
+    pixels: Pixels  # (B, 3, S, S)
+    bad: dict[int, str]
 
 
 def _still_bad(files: Files, rows: list[int], size: int, max_bad: int) -> bool:
@@ -196,3 +197,62 @@ def _warn(files: Files, bad: list[int]) -> None:
             f"out: {names}{', …' if len(bad) > 3 else ''}",
             stacklevel=4,
         )
+
+
+def _normalisation(counts: Counts) -> tuple[list[float], list[float]]:
+    """Mean and std of training pixels; a std of at least 1/255, so that it can be divided by."""
+    mean, std = mean_std(counts)
+    return list(mean), [max(value, 1 / 255) for value in std]
+
+
+def _histogram(pixels: NDArray[np.uint8]) -> Counts:
+    """How often each value occurs in each channel: (B, 3, S, S) -> (3, 256)."""
+    channels = pixels.swapaxes(0, 1).reshape(3, -1)
+    return np.stack([np.bincount(channel, minlength=256) for channel in channels])
+
+
+def _count_values(images: Images) -> Counts:
+    """(3, 256)"""
+    counts = np.zeros((3, 256), dtype=np.int64)
+    for start in range(0, len(images), _CHUNK):
+        rows = range(start, min(start + _CHUNK, len(images)))
+        counts += _histogram(images.__getitems__(rows).numpy())
+    return counts
+
+
+def _survey_key(files: Files, *, train: Tensor, image_size: int | None) -> str:
+    """Changes with any file's name, size or time, the size asked for, and the training split."""
+    digest = hashlib.sha256(f"{_FORMAT} {image_size} {len(files)}\n".encode())
+    for index in range(len(files)):
+        name = files.name(index)
+        try:
+            stat = os.stat(files.path(index))
+            known = f"{stat.st_size} {stat.st_mtime_ns}"
+        except OSError:
+            known = "gone"
+        digest.update(f"{name}\0{known}\n".encode(errors="surrogateescape"))
+    digest.update(train.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _recall(path: Path) -> Survey | None:
+    """None if nothing is remembered, or if what is there is not whole."""
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        if saved["sha256"] != _checksum(saved["survey"]):
+            return None
+        return Survey(**saved["survey"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _remember(path: Path, survey: Survey) -> None:
+    saved = {"survey": asdict(survey), "sha256": _checksum(asdict(survey))}
+    try:
+        write_atomically(path, json.dumps(saved, indent=1))
+    except OSError as error:
+        warnings.warn(f"cannot remember the statistics in {path}: {error}", stacklevel=2)
+
+
+def _checksum(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

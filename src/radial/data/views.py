@@ -69,7 +69,9 @@ class Parameters:
         return Parameters(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
 
-def draw(view: View, n: int, image_size: tuple[int, int], generator: torch.Generator) -> Parameters:
+def draw_parameters(
+    view: View, n: int, image_size: tuple[int, int], generator: torch.Generator
+) -> Parameters:
     """Parameters of n samples, on the CPU, so that they do not depend on the training device.
 
     The crop is torchvision's: area uniform, aspect ratio log-uniform, the first of 10 attempts that
@@ -185,7 +187,7 @@ def augment(
         raise ValueError(f"rank={rank} must be in 0 ... world − 1, world={world}")
     _check_images(images)
     b, (height, width) = len(images), images.shape[-2:]
-    drawn = [draw(view, world * b, (height, width), generator) for view in views]
+    drawn = [draw_parameters(view, world * b, (height, width), generator) for view in views]
     return [
         apply(images, view, parameters.part(rank * b, (rank + 1) * b), mean=mean, std=std)
         for view, parameters in zip(views, drawn)

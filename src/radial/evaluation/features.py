@@ -20,7 +20,7 @@ from torch import Generator, Tensor, nn
 from radial.checks import check_finite, check_shape, check_size
 from radial.data.augmentations import View
 from radial.data.images import Data, Images
-from radial.data.views import apply, draw
+from radial.data.views import apply, draw_parameters
 from radial.evaluation.cache import Cache, fingerprint
 from radial.rbf.layer import deepest_rbf_layer
 
@@ -153,7 +153,7 @@ def _view(
     backbone: nn.Module, images: Images, view: View, seed: int, mean: Tensor, std: Tensor
 ) -> Prepare:
     place, size = _place(backbone), images.stored_size
-    drawn = draw(view, len(images), (size, size), Generator().manual_seed(seed))
+    drawn = draw_parameters(view, len(images), (size, size), Generator().manual_seed(seed))
 
     def prepare(pixels: Tensor, start: int) -> Tensor:
         part = drawn.part(start, start + len(pixels))

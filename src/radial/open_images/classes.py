@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from radial.data.errors import DataError
+from radial.checks import DataError
 from radial.open_images.rows import FORBIDDEN, LONGEST, folded, folder_fault
 
 PUBLISHED = {10: 4073, 30: 1414, 50: 748, 70: 463, 100: 345}  # images a class, by classes

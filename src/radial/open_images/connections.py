@@ -12,7 +12,7 @@ from functools import cache
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from radial.data.errors import DataError
+from radial.checks import DataError
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _HOPS = 5

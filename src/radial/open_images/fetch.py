@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from radial.data.errors import DataError
+from radial.checks import DataError
 from radial.open_images.arriving import Arrivals
 from radial.open_images.journal import FOLDER, MANIFEST, Identity, Journal
 from radial.open_images.manifest import Manifest, Row, read_manifest, sidecar

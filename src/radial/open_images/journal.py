@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from radial.data.errors import DataError
+from radial.checks import DataError
 from radial.files import write_atomically
 from radial.open_images.locks import lock
 from radial.open_images.manifest import Manifest, Row, read_manifest, sidecar, write_manifest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import IO, Any
 
-from radial.data.errors import DataError
+from radial.checks import DataError
 
 
 def lock(file: IO[Any], what: object) -> None:

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from radial.data.errors import DataError
+from radial.checks import DataError
 from radial.files import atomic, write_atomically
 from radial.open_images.rows import (
     COLUMNS,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from radial.data.errors import DataError
+from radial.checks import DataError
 from radial.open_images.rows import SUBSETS
 
 BASE = "https://storage.googleapis.com/openimages/"

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from PIL import Image, ImageOps
 
-from radial.data.decoding import rgb
-from radial.data.errors import DataError
+from radial.checks import DataError
+from radial.pictures import open_picture, rgb
 
 QUALITY = 95  # of JPEGs that are written anew
 
@@ -38,15 +38,12 @@ def prepared(content: bytes, rotation: int = 0, size: int | None = None) -> byte
     if not content:
         raise NotWhole("an empty file")
     try:
-        with Image.open(io.BytesIO(content), formats=("JPEG", "PNG")) as image:
-            limit = Image.MAX_IMAGE_PIXELS
-            if limit is not None and image.width * image.height > limit:
-                raise NotWhole(f"{image.width} × {image.height} pixels: a decompression bomb?")
+        with open_picture(io.BytesIO(content), ("JPEG", "PNG")) as image:
             image.load()
             if image.format == "PNG":  # its pixels may be whole, its end not
                 if _PNG_END not in content:
                     raise NotWhole("an image cut short")
-                with Image.open(io.BytesIO(content), formats=("PNG",)) as again:
+                with open_picture(io.BytesIO(content), ("PNG",)) as again:
                     again.verify()
             large = size is not None and min(image.size) > size
             if not rotation and not large:

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from radial.data.errors import DataError
+from radial.checks import DataError
 from radial.open_images.manifest import Manifest, Row
 
 UNKNOWN, GOOD, GONE = range(3)

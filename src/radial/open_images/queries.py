@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from radial.data.errors import DataError
+from radial.checks import DataError
 from radial.open_images.metadata import IMAGE_COLUMNS, LABEL_COLUMNS, check_table
 from radial.open_images.rows import SUBSETS
 

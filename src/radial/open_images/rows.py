@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
-from radial.data.errors import DataError
+from radial.checks import DataError
 
 COLUMNS = (
     "id", "subset", "label", "class", "rank", "role", "rotation", "license", "author", "url",

@@ -19,8 +19,7 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
-from radial.checks import check_choice, check_size
-from radial.data.errors import DataError
+from radial.checks import DataError, check_choice, check_size
 from radial.open_images import queries
 from radial.open_images.classes import class_names, in_imagenet, overlap, preset_classes
 from radial.open_images.manifest import Manifest

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from radial.checks import check_number, check_size
-from radial.data.errors import DataError
+from radial.checks import DataError, check_number, check_size
 from radial.open_images.connections import split
 
 BASE = "https://open-images-dataset.s3.amazonaws.com"

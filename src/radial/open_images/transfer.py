@@ -16,7 +16,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import IO
 
-from radial.data.errors import DataError
+from radial.checks import DataError
 from radial.files import write_atomically
 from radial.open_images.connections import Connections, split
 from radial.open_images.deadlines import Deadline

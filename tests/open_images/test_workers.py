@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from radial.data.decoding import decode
+from radial.data.images import decode
 from radial.open_images.pictures import NotWhole, prepared
 
 PIXELS = np.kron(

@@ -13,8 +13,7 @@ from PIL import Image
 from rich.console import Console
 
 from radial.data import DataError
-from radial.data.statistics import mean_std
-from radial.data.stats import FolderStatistics, folder_statistics, print_statistics
+from radial.data.statistics import FolderStatistics, folder_statistics, mean_std, print_statistics
 
 
 @pytest.fixture
@@ -133,11 +132,12 @@ def test_unreadable_files_are_named(mixed: Path) -> None:
     (mixed / "Food" / "cut.png").write_bytes(content[: len(content) // 2])
     stats = folder_statistics(mixed, threads=2)
     assert stats.unreadable.keys() == {"Food/[b]page.jpg", "Food/cut.png"}
-    assert stats.unreadable["Food/[b]page.jpg"] == "not an image"
+    assert stats.unreadable["Food/[b]page.jpg"] == "not an image (JPEG, PNG, WEBP, BMP, GIF, TIFF)"
     assert (stats.mean, stats.std, stats.classes) == (whole.mean, whole.std, whole.classes)
     assert stats.image_std == pytest.approx(whole.image_std, rel=1e-14)
     shown = printed(stats)
-    assert "2 files cannot be read:\n  Food/[b]page.jpg: not an image\n  Food/cut.png: " in shown
+    assert "2 files cannot be read:\n  Food/[b]page.jpg: not an image (" in shown
+    assert "\n  Food/cut.png: " in shown
     for number in range(30):
         (mixed / "Food" / f"x{number}.png").write_bytes(b"")
     assert "\n  … and 12 more\n" in printed(folder_statistics(mixed))
