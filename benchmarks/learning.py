@@ -26,11 +26,11 @@ from statistics import mean, stdev
 import torch
 from rich.console import Console
 
+from radial.checkpoints import part, read_checkpoint
 from radial.evaluation.probe import probe_backbone
 from radial.files import atomic
 from radial.methods import METHODS
 from radial.training.build import Parts, build
-from radial.training.checkpoint import part, read_checkpoint
 from radial.training.config import RunConfig
 from radial.training.run import train
 

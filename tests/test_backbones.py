@@ -235,25 +235,6 @@ def test_weights_from_every_kind_of_file(tmp_path: Path, suffix: str) -> None:
     assert torch.equal(backbone.layer4[0].conv1.weight, source.layer4[0].conv1.weight)
 
 
-@pytest.mark.parametrize("suffix", ["safetensors", "pt"])
-@pytest.mark.parametrize("kept", [0, 5, 0.5, 0.999])
-def test_a_truncated_file_is_refused(tmp_path: Path, suffix: str, kept: float) -> None:
-    source, info = build_backbone(NARROW, image_size=32)
-    path = tmp_path / f"weights.{suffix}"
-    if suffix == "safetensors":
-        save_backbone(source, path, info)
-    else:
-        torch.save(source.state_dict(), path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: kept if kept in (0, 5) else int(kept * len(whole))])
-    with pytest.raises(ValueError, match=r"cannot read .*weights") as error:
-        build_backbone(NARROW, image_size=32, weights=str(path))
-    one_line(error)
-    if suffix == "safetensors":
-        with pytest.raises(ValueError, match=r"cannot read .*weights"):
-            load_backbone(path)
-
-
 class Trap:
     def __reduce__(self) -> tuple:
         return print, ("run by unpickling",)
@@ -262,10 +243,7 @@ class Trap:
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        (Trap(), "cannot read"),
-        ([1, 2], "holds no tensors by name"),
-        ({0: torch.ones(1)}, "holds no tensors by name"),
-        ({"state_dict": {}}, "holds no tensors by name"),
+        (Trap(), "refused, it holds more than tensors"),
         ({"some.weight": torch.ones(1)}, "does not fit .* missing: conv1.weight, .*some.weight"),
     ],
 )
@@ -287,11 +265,6 @@ def test_weights_of_another_stem_or_depth_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"80 missing: layer1\.2\.conv1\.weight, .*, …") as e:
         build_backbone("resnet34", weights=tmp_path / "weights.pt")
     one_line(e)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no such file: .*gone\.pt"):
-        build_backbone(weights=tmp_path / "gone.pt")
 
 
 # weights by name

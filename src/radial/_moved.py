@@ -35,6 +35,7 @@ MOVED = {
     "radial.scoring.scoring": "radial.scoring.score",
     "radial.study.grid": "radial.study.plan",
     "radial.training.building": "radial.training.build",
+    "radial.training.checkpoint": "radial.checkpoints",
     "radial.training.directory": "radial.training.rundir",
 }
 

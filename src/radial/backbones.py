@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from radial.checks import check_choice, check_size
+from radial.checkpoints import SUFFIXES, fitting, load_into, read_file
+from radial.checks import check_choice, check_size, one_line
 from radial.files import write_atomically
 
 TORCHVISION = ("resnet18", "resnet34", "resnet50")
@@ -27,8 +28,6 @@ SMALL_STEM = "small images: 3x3 convolution, no pooling"
 IMAGENET_STEM = "ImageNet: 7x7 convolution, stride 2, max-pool"
 NARROW_STEM = "lightly: 3x3 convolution, no pooling"
 TIMM_STEM = "as built by timm, also for small images"
-SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".pth.tar")
-CLASSIFIERS = ("fc.", "linear.", "head.", "classifier.")
 SMALL_BELOW, MIN_SIZE = 64, 16  # pixels
 
 
@@ -85,9 +84,10 @@ def build_backbone(
         stem = SMALL_STEM if image_size < SMALL_BELOW and named is None else IMAGENET_STEM
     module, stem = _build(name, image_size, stem, named)
     if given or from_file:
-        found = weights if isinstance(weights, Mapping) else _read(Path(str(weights)))[0]
+        found = weights if isinstance(weights, Mapping) else read_file(str(weights)).tensors
         what = "what was given" if given else str(weights)
-        _copy(_strip(found, module.state_dict()), module, f"{what} does not fit {name} ({stem})")
+        complaint = f"{what} does not fit {name} ({stem})"
+        load_into(module, fitting(found, module.state_dict()), complaint)
     dim = _feature_dim(module, name, image_size)
     return module, BackboneInfo(name=name, image_size=image_size, feature_dim=dim, stem=stem)
 
@@ -118,15 +118,22 @@ def save_backbone(
 
 def load_backbone(path: Path | str) -> tuple[nn.Module, dict[str, str]]:
     """Rebuild what `save_backbone` wrote, in training mode, with all of its metadata."""
-    tensors, metadata = _read(_safetensors(path))
+    file = read_file(_safetensors(path))
+    metadata = dict(file.metadata)
     absent = [key for key in ("name", "image_size", "stem") if key not in metadata]
     if absent or not metadata["image_size"].isdecimal():
         what = f"no {', '.join(absent)}" if absent else f"image_size {metadata['image_size']!r}"
         raise ValueError(f"{path} was not written by save_backbone: {what} in its metadata")
     check_choice("stem", metadata["stem"], (SMALL_STEM, IMAGENET_STEM, NARROW_STEM, TIMM_STEM))
     module, _ = _build(metadata["name"], int(metadata["image_size"]), metadata["stem"], None)
-    _copy(tensors, module, f"{path} does not fit {metadata['name']}")
+    load_into(module, file.tensors, f"{path} does not fit {metadata['name']}")
     return module, metadata
+
+
+def is_export(metadata: Mapping[str, str]) -> bool:
+    """Whether the metadata of a file are those that `save_backbone` writes."""
+    told = {"name", "stem", "image_size"} <= metadata.keys()
+    return told and metadata["image_size"].isdecimal()
 
 
 def _safetensors(path: Path | str) -> Path:
@@ -163,8 +170,9 @@ def _torchvision(name: str, stem: str, weights: str | None) -> nn.Module:
         try:
             tensors = known[weights].get_state_dict(check_hash=True, weights_only=True)
         except Exception as error:  # the network, the disk, or a damaged file in torch's cache
-            raise ValueError(f"cannot get {weights} of {name}: {_line(error)}") from error
-        _copy(_strip(tensors, module.state_dict()), module, f"{weights} does not fit {name}")
+            raise ValueError(f"cannot get {weights} of {name}: {one_line(error)}") from error
+        complaint = f"{weights} does not fit {name}"
+        load_into(module, fitting(tensors, module.state_dict()), complaint)
     return module
 
 
@@ -195,7 +203,7 @@ def _timm(name: str, image_size: int, weights: str | None) -> nn.Module:
                 raise
             module = timm.create_model(name, **options)
     except Exception as error:  # an unknown tag, a size its patches cannot tile, the network
-        raise ValueError(f"cannot build 'timm:{name}': {_line(error)}") from error
+        raise ValueError(f"cannot build 'timm:{name}': {one_line(error)}") from error
     return module
 
 
@@ -211,73 +219,8 @@ def _feature_dim(module: nn.Module, name: str, image_size: int) -> int:
         with torch.no_grad():
             features = module(torch.zeros(1, 3, image_size, image_size))
     except (RuntimeError, AssertionError, ValueError) as error:
-        raise ValueError(f"{name} does not take {image_size} px: {_line(error)}") from error
+        raise ValueError(f"{name} does not take {image_size} px: {one_line(error)}") from error
     module.train()
     if not isinstance(features, Tensor) or features.ndim != 2:
         raise ValueError(f"{name} does not give one feature vector an image")
     return features.shape[1]
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a file and, from safetensors, its metadata."""
-    if not path.is_file():
-        raise ValueError(f"no such file: {str(path)!r}")
-    metadata: dict[str, str] = {}
-    try:
-        if path.suffix.lower() == ".safetensors":
-            from safetensors import safe_open
-
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                content = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged bytes raise nearly anything
-        raise ValueError(f"cannot read {path}, damaged or not plain: {_line(error)}") from error
-    for key in ("model", "state_dict", "model"):  # either may hold the other
-        if isinstance(content, dict) and isinstance(content.get(key), dict):
-            content = content[key]
-    items = content.items() if isinstance(content, dict) else ()
-    tensors = {k: v for k, v in items if isinstance(k, str) and isinstance(v, Tensor)}
-    if not tensors:
-        raise ValueError(f"{path} holds no tensors by name")
-    return tensors, metadata
-
-
-def _strip(tensors: Mapping[str, Tensor], wanted: Iterable[str]) -> dict[str, Tensor]:
-    """The tensors under the prefix that matches most wanted names, without a classifier."""
-    wanted = set(wanted)
-    dots = (key[: at + 1] for key in tensors for at, char in enumerate(key) if char == ".")
-    prefixes = dict.fromkeys(["", *dots])
-    best = max(prefixes, key=lambda prefix: sum(prefix + key in tensors for key in wanted))
-    named = {key[len(best) :]: value for key, value in tensors.items() if key.startswith(best)}
-    return {
-        key: value
-        for key, value in named.items()
-        if key in wanted or not key.startswith(CLASSIFIERS)
-    }
-
-
-def _copy(tensors: Mapping[str, Tensor], module: nn.Module, complaint: str) -> None:
-    own = module.state_dict()
-    shapes = {
-        key: (tuple(tensors[key].shape), tuple(own[key].shape)) for key in own if key in tensors
-    }
-    faults = {
-        # files from before PyTorch 0.4.1 do not count batches
-        "missing": [k for k in own if k not in tensors and not k.endswith("num_batches_tracked")],
-        "unexpected": [key for key in tensors if key not in own],
-        "of another shape": [f"{k} {a} for {b}" for k, (a, b) in shapes.items() if a != b],
-    }
-    found = [
-        f"{len(keys)} {fault}: {', '.join(keys[:3])}{', …' if len(keys) > 3 else ''}"
-        for fault, keys in faults.items()
-        if keys
-    ]
-    if found:
-        raise ValueError(f"{complaint}; {'; '.join(found)}")
-    module.load_state_dict(dict(tensors))
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -14,6 +14,16 @@ class DataError(ValueError):
     """Data that cannot be found, downloaded, read or split as asked; the message is one line."""
 
 
+def one_line(error: BaseException | str, most: int | None = 300) -> str:
+    """What an exception says, on one line of ``most`` characters; its type if it says nothing.
+
+    >>> one_line(ValueError("two\\n  lines")), one_line(KeyError())
+    ('two lines', 'KeyError')
+    """
+    line = " ".join(str(error).split()) or type(error).__name__
+    return line if most is None or len(line) <= most else f"{line[: most - 1]}…"
+
+
 def check_size(name: str, value: int, minimum: int = 1) -> None:
     whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
     if not whole or value < minimum:

@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from radial.checks import DataError
+from radial.checks import DataError, one_line
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 
@@ -68,5 +68,4 @@ def unreadable(error: Exception) -> str:
     """Why a file is no image, on one line."""
     if isinstance(error, UnidentifiedImageError):
         return f"not an image ({', '.join(FORMATS)})"
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return (text or type(error).__name__).splitlines()[0]
+    return one_line(getattr(error, "strerror", None) or error)

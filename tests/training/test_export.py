@@ -14,8 +14,8 @@ from torch import nn
 
 from radial import load_kernels
 from radial.backbones import load_backbone
+from radial.checkpoints import part
 from radial.cli import main
-from radial.training.checkpoint import part
 from radial.training.run import train
 
 
@@ -52,7 +52,7 @@ def test_exported_backbone_is_plain_torchvision(config, tmp_path, capsys) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere", "--to", "x.safetensors"], "there is no checkpoint nowhere"),
+        (["nowhere", "--to", "x.safetensors"], "no such checkpoint: nowhere"),
         (["nowhere", "--to", "x.pt"], "weights are written as .safetensors, not 'x.pt'"),
         (["nowhere"], "nothing to export: give --to FILE, --head FILE, or both"),
     ],

@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from radial import __version__
+from radial.checks import one_line
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def fail(message: str) -> int:
     """One line, exit code 2."""
-    print(f"radial: error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"radial: error: {one_line(message, None)}", file=sys.stderr)
     return 2
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from radial.checks import DataError
+from radial.checks import DataError, one_line
 from radial.data.images import Collection
 
 _TIMEOUT = 30.0  # seconds without an answer
@@ -105,8 +105,7 @@ def _fetch(name: str, root: Path, kind: Callable[..., Any], **which: Any) -> Any
     except Exception as error:  # network, server, archive, disk: all the same to the user
         if isinstance(error, HTTPError):
             error.close()  # it holds the connection
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"cannot download {name} to {root}: {reason}") from error
+        raise DataError(f"cannot download {name} to {root}: {one_line(error)}") from error
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from itertools import chain
 import torch
 from torch import Generator, Tensor, nn
 
-from radial.checks import check_finite, check_shape, check_size
+from radial.checks import check_finite, check_shape, check_size, one_line
 from radial.data.augmentations import View
 from radial.data.images import Data, Images
 from radial.data.views import apply, draw_parameters
@@ -202,8 +202,8 @@ def _layers(
     try:
         features = backbone(x)
     except (RuntimeError, AssertionError) as error:  # a ViT takes one size only
-        line = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise ValueError(f"the backbone does not take {tuple(x.shape[1:])}: {line}") from error
+        shape = tuple(x.shape[1:])
+        raise ValueError(f"the backbone does not take {shape}: {one_line(error)}") from error
     yield "backbone", features  # checked before the head gets it
     if head is not None:
         seen.clear()

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import math
 import os
-import pickle
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
+from radial.checkpoints import is_momentum_copy, read_file, state_dict
 from radial.checks import check_finite
 
 _CENTERS, _SHAPES = "kernels_centers", "log_shapes"
 _PREDICTION = re.compile(r"(^|[._])pred", re.IGNORECASE)
-_MOMENTUM = re.compile(
-    r"momentum|target|teacher|(^|[._])(mom|m|ema|key|k|slow|avg|swa|offline)([._]|$)", re.IGNORECASE
-)
 _PROJECTION = re.compile(r"proj", re.IGNORECASE)
 
 
@@ -55,9 +50,7 @@ def load_kernels(
     """
     if not isinstance(source, str | os.PathLike | Mapping):
         raise ValueError(f"expected a path or a state dict, not {type(source).__name__}")
-    state = source if isinstance(source, Mapping) else read_state(Path(source))
-    while not _layer_names(state) and isinstance(state.get("state_dict"), Mapping):
-        state = state["state_dict"]
+    state = state_dict(source if isinstance(source, Mapping) else read_file(source).content)
     names = _layer_names(state)
     if not names:
         some = ", ".join(list(map(str, state))[:5]) or "nothing"
@@ -123,31 +116,3 @@ def _tensor(state: Mapping[str, Any], key: str, dimensions: int) -> Tensor:
     check_finite(key, value)
     value = value.detach().clone()
     return value if value.dtype == torch.float64 else value.float()
-
-
-def is_momentum_copy(name: str) -> bool:
-    """Whether a name is that of a slow copy of a network: ``target_head``, ``head_momentum``."""
-    return _MOMENTUM.search(name) is not None
-
-
-def read_state(path: Path) -> Mapping[str, Any]:
-    """What a checkpoint file holds, read without executing anything."""
-    if not path.is_file():
-        raise FileNotFoundError(f"no such checkpoint: {path}")
-    try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        found = re.search(r"global:? ([\w.]+)", str(error), re.IGNORECASE)
-        if found is None:
-            raise ValueError(f"{path} is damaged or no checkpoint") from error
-        raise ValueError(
-            f"{path}: refused, it holds more than tensors and primitives (it wants {found[1]}); "
-            "checkpoints are read with weights_only=True"
-        ) from error
-    except Exception as error:  # damaged bytes raise nearly anything
-        raise ValueError(f"{path} is damaged or no checkpoint") from error
-    if not isinstance(state, Mapping):
-        raise ValueError(f"{path}: expected a state dict, found {type(state).__name__}")
-    return state

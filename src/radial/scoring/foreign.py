@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from radial.backbones import IMAGENET_STEM, SMALL_STEM, TORCHVISION, build_backbone
+from radial.checkpoints import is_momentum_copy, part
+from radial.checks import one_line
 from radial.rbf.functions import RadialFunction, TensorFunction
-from radial.rbf.kernels import is_momentum_copy
 from radial.rbf.layer import RBFLayer, deepest_rbf_layer
-from radial.training.checkpoint import first_line, part
 
 Radial = str | RadialFunction | TensorFunction
 MOST_STAGES = 64  # of a head
@@ -102,7 +102,7 @@ def rebuild_head(
     prefix = _projection_prefix(state)
     if prefix is None:
         return None, ("no projection head in LightlySSL's layout: backbone only",)
-    whole = part(dict(state), prefix.removesuffix("layers."))
+    whole = part(state, prefix.removesuffix("layers."))
     tensors = part(whole, "layers.")
     places: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
@@ -122,7 +122,7 @@ def rebuild_head(
         if bool(head.eval()(torch.zeros(1, features)).isnan().any()):
             raise ValueError("its output is NaN")
     except (RuntimeError, ValueError, KeyError) as error:
-        return None, (f"the projection head was not rebuilt ({first_line(error)}): backbone only",)
+        return None, (f"the projection head was not rebuilt ({one_line(error)}): backbone only",)
     if deepest_rbf_layer(head) is None:
         return head, ("head rebuilt from its keys, with ReLU between its layers",)
     path = "with" if residual else "without"

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from radial.backbones import build_backbone, load_backbone
-from radial.rbf.kernels import Kernels, load_kernels, read_state
+from radial.backbones import build_backbone, is_export, load_backbone
+from radial.checkpoints import load_into, part, read_file
+from radial.rbf.kernels import Kernels, load_kernels
 from radial.rbf.layer import RBFLayer, deepest_rbf_layer
 from radial.scoring.foreign import Radial, rebuild
-from radial.training.checkpoint import part
 from radial.training.config import from_dict
 from radial.training.conventions import CONFIG, LAST, RESULT, STOPPED
 from radial.training.rundir import read_result
@@ -35,6 +35,7 @@ class Target:
     kind: str  # run, checkpoint or model
     state: Mapping[str, Tensor] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)  # what radial train wrote beside it
+    metadata: Mapping[str, str] = field(default_factory=dict)  # of safetensors
     path: Path | None = None
     directory: Path | None = None  # of the run, where results are written
     kernels: Kernels | None = None  # of the projection head's deepest layer
@@ -109,58 +110,32 @@ def _run(name: str, directory: Path) -> Target:
 
 
 def _checkpoint(name: str, path: Path, kind: str = "checkpoint", **known: Any) -> Target:
-    content = read_state(path)
-    facts = content.get("radial")
-    facts = facts if isinstance(facts, Mapping) and _whole(facts) else {}
+    file = read_file(path)
+    facts = file.facts
     if kind == "run" and not facts:
         raise ValueError(f"{path} is not a checkpoint of radial train")
-    state = content
-    for key in ("model", "state_dict", "model"):  # either may hold the other
-        if isinstance(state.get(key), Mapping):
-            state = state[key]
-    tensors = {k: v for k, v in state.items() if isinstance(k, str) and isinstance(v, Tensor)}
-    if not tensors:
-        raise ValueError(f"{path} holds no tensors by name")
-    kernels, size = None, facts.get("image_size")
+    tensors, kernels, size = file.tensors, None, facts.get("image_size")
     ends = ("kernels_centers", "log_shapes")
     of_kernels = [value for key, value in tensors.items() if key.split(".")[-1] in ends]
     if not all(bool(value.isfinite().all()) for value in of_kernels):
         known = known | {"verdict": "diverged", "reason": "its kernels are NaN or inf"}
     elif of_kernels:
         kernels = load_kernels(tensors)[-1]
-    if path.suffix == ".safetensors" and (told := _metadata(path)):
-        size = int(told["image_size"])
-    epoch = content.get("epoch")
+    if is_export(file.metadata):
+        size = int(file.metadata["image_size"])
+    epoch = file.content.get("epoch")
     return Target(
         name=name,
         kind=kind,
         path=path,
         state=tensors,
         facts=facts,
+        metadata=file.metadata,
         kernels=kernels,
         image_size=size,
         epoch=epoch if isinstance(epoch, int) else None,
         **known,
     )
-
-
-def _whole(facts: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint's facts are those that radial train writes."""
-    config = facts.get("config")
-    needed = {"image_size", "stem", "mean", "std", "head_status", "head_health"}
-    return (
-        isinstance(config, Mapping) and {"method", "head"} <= config.keys() and needed <= set(facts)
-    )
-
-
-def _metadata(path: Path) -> dict[str, str]:
-    """Of a backbone that ``radial export`` wrote; nothing for other files."""
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        found: dict[str, str] = file.metadata() or {}
-    told = {"name", "stem", "image_size"} <= found.keys() and found["image_size"].isdecimal()
-    return found if told else {}
 
 
 def build(
@@ -182,7 +157,7 @@ def build(
     if target.facts:
         return _ours(target)
     assert target.path is not None
-    if target.path.suffix == ".safetensors" and _metadata(target.path):
+    if is_export(target.metadata):
         return _exported(target.path)
     return _foreign(target, image_size, backbone, radial_function, normalize)
 
@@ -190,20 +165,15 @@ def build(
 def _ours(target: Target) -> Network:
     from radial.training.build import build_heads  # brings Lightning: seconds
 
-    facts, state = target.facts, dict(target.state)
+    facts = target.facts
     config = from_dict(facts["config"])
     module, info = build_backbone(
         str(config.backbone), image_size=facts["image_size"], stem=facts["stem"]
     )
     head, _ = build_heads(config, info.feature_dim)
     for name, network in (("backbone", module), ("projection_head", head)):
-        try:
-            network.load_state_dict(part(state, f"method.{name}."), strict=True)
-        except RuntimeError as error:
-            line = " ".join(str(error).split())[:200]
-            raise ValueError(
-                f"{target.path}: its {name} does not fit its config: {line}"
-            ) from error
+        complaint = f"{target.path}: its {name} does not fit its config"
+        load_into(network, part(target.state, f"method.{name}."), complaint)
     return Network(
         name=info.name,
         backbone=module.eval(),

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from radial.checks import one_line
 from radial.presentation.formats import duration
 from radial.study.plan import Planned, Study
 from radial.training.config import RunConfig
@@ -49,8 +50,7 @@ def print_estimate(study: Study, runs: Sequence[Planned], *, threads: int | None
         with console.status("") as shown:
             found = trials(study, runs, threads=threads, tell=lambda line: shown.update(line))
     except (ValueError, OSError, RuntimeError) as error:  # RuntimeError: torch's, for memory
-        line = " ".join(str(error).split())[:300]
-        console.print(f"no estimate: {line}", highlight=False, markup=False)
+        console.print(f"no estimate: {one_line(error)}", highlight=False, markup=False)
         return
     for trial in found:
         console.print(

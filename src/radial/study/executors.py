@@ -18,6 +18,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from radial.checks import one_line
 from radial.study.claims import MOST
 from radial.study.status import State, Watcher, count, headline, table
 from radial.study.store import STUDY, Store
@@ -141,7 +142,7 @@ def run_ray(
         slots = max(1, int(cores // cpus))
         return watch(store, session, console, workers=slots, each=top_up)
     except (ray.exceptions.RayError, ConnectionError, RuntimeError) as error:
-        raise ValueError(f"Ray: {' '.join(str(error).split())[:300]}") from error
+        raise ValueError(f"Ray: {one_line(error)}") from error
     finally:
         ray.shutdown()
 

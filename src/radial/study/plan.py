@@ -31,7 +31,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from radial.checks import check_choice, check_size
+from radial.checks import check_choice, check_size, one_line
 from radial.scoring.settings import EvalSettings, Settings
 from radial.training.config import DEFAULTS, HEADS, RunConfig, from_dict, preset, slug
 
@@ -219,7 +219,7 @@ def read_study(source: str | Path, changes: Sequence[str] = ()) -> Study:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+        raise ValueError(f"{path} is not YAML: {one_line(error, None)}") from error
     given = {}
     for change in changes:
         name, _, text = change.partition("=")

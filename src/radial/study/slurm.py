@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from radial.checks import check_size
+from radial.checks import check_size, one_line
 from radial.files import write_atomically
 from radial.study.store import Store
 
@@ -74,5 +74,5 @@ def submit(store: Store, array: Array, *, dry: bool = False) -> str:
         raise ValueError(f"there is no sbatch here; {path} is written: submit it where there is")
     done = subprocess.run(["sbatch", str(path)], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ValueError(f"sbatch refused {path}: {' '.join(done.stderr.split())}")
+        raise ValueError(f"sbatch refused {path}: {one_line(done.stderr)}")
     return done.stdout.strip()

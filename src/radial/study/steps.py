@@ -66,7 +66,7 @@ def has_checkpoint(job: Job) -> bool:
 
 def train(job: Job) -> None:
     """From the last checkpoint, or from the start where there is none that can be read."""
-    from radial.training.checkpoint import read_checkpoint
+    from radial.checkpoints import read_checkpoint
     from radial.training.run import resume, train
 
     directory, threads = job.directory, job.threads

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from radial.checks import one_line
 from radial.study.plan import MACHINE
 from radial.study.store import (
     CHECKPOINTS,
@@ -70,8 +71,8 @@ def read_runs(directory: Path | str, *, tell: Tell | None = None) -> pd.DataFram
             rows += [row, *(_intermediate(row, one) for one in kept)]
         except (OSError, yaml.YAMLError, TypeError, ValueError, KeyError, AttributeError) as error:
             if tell is not None:
-                line = " ".join(str(error).split())
-                tell(f"{store.run(run)} cannot be read and counts as not done: {line}")
+                why = one_line(error)
+                tell(f"{store.run(run)} cannot be read and counts as not done: {why}")
     if not rows:
         raise ValueError(f"{directory} has no complete run yet")
     rows.sort(key=lambda row: (row["source"], row["index"]))  # "" first: those of the plan

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from radial.checks import one_line
 from radial.processes import follow
 from radial.study.claims import MOST, Claim, claim
 from radial.study.plan import Planned, Study
@@ -102,7 +103,7 @@ class Worker:
                     self.store.set_aside(run.id, step)
                     self.todo[step](job)
         except Exception as error:
-            message = " ".join(f"{type(error).__name__}: {error}".split())
+            message = one_line(f"{type(error).__name__}: {error}", None)
             self.store.fail(run.id, step, message, self.session)
             self.tell(f"{run.id} failed: {message}")
             if "CUDA" in message:  # the process's context may be lost: another worker takes over

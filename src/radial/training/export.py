@@ -8,8 +8,8 @@ from pathlib import Path
 from safetensors.torch import save
 
 from radial.backbones import build_backbone, save_backbone
+from radial.checkpoints import part, read_checkpoint
 from radial.files import write_atomically
-from radial.training.checkpoint import part, read_checkpoint
 from radial.training.config import from_dict, slug
 from radial.training.conventions import LAST, STOPPED
 

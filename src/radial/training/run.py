@@ -17,10 +17,11 @@ import yaml
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from rich.console import Console
 
+from radial.checkpoints import read_checkpoint
+from radial.checks import one_line
 from radial.data import Data
 from radial.files import write_atomically
 from radial.training.build import build
-from radial.training.checkpoint import first_line, read_checkpoint
 from radial.training.config import RunConfig, from_dict
 from radial.training.conventions import (
     CONFIG,
@@ -215,7 +216,7 @@ def build_trainer(config: RunConfig, directory: Path, callbacks: list[pl.Callbac
             log_every_n_steps=1_000_000,
         )
     except (MisconfigurationException, ModuleNotFoundError) as error:  # no such device here
-        raise ValueError(first_line(error)) from error
+        raise ValueError(one_line(error)) from error
 
 
 def absolute(data: str) -> str:

@@ -16,7 +16,7 @@ import torch
 import yaml
 
 import radial
-from radial.training.checkpoint import first_line
+from radial.checks import one_line
 from radial.training.config import RunConfig, from_dict
 from radial.training.conventions import (
     CONFIG,
@@ -103,7 +103,7 @@ def read_config(directory: Path) -> RunConfig:
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not YAML: {first_line(error)}") from error
+        raise ValueError(f"{path} is not YAML: {one_line(error)}") from error
     if not isinstance(settings, dict):
         raise ValueError(f"{path} holds no settings")
     return from_dict(settings)
@@ -115,7 +115,7 @@ def read_result(directory: Path) -> RunResult:
         values = json.loads(path.read_text(encoding="utf-8"))
         return RunResult(**values | {name: tuple(values[name]) for name in ("events", "skipped")})
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} is not the result of a run: {first_line(error)}") from error
+        raise ValueError(f"{path} is not the result of a run: {one_line(error)}") from error
 
 
 def to_json(result: RunResult) -> str:

@@ -9,8 +9,8 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 
+from radial.checkpoints import read_checkpoint
 from radial.files import atomic
-from radial.training.checkpoint import read_checkpoint
 from radial.training.conventions import LAST, STOPPED
 
 
