@@ -8,7 +8,6 @@ Legend: n images with q views each, N images without views, F features, B images
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from radial.rbf.heads import RBFNProjectionHead
 from radial.rbf.health import HealthReport, diagnose
 from radial.rbf.layer import at_least_float32
 from radial.rbf.optim import parameter_groups
+from radial.verdicts import constant_loss
 
 WIDEST = 256  # hidden_dim unless told otherwise: no worse than 512, at half the time
 
@@ -122,7 +122,10 @@ def fit_head(
         _take_raw(head, standard, some.float())
         health = diagnose(head, some)
     return FittedHead(
-        head=head, losses=losses, constant_loss=math.log(2 * batch - 1), health=health
+        head=head,
+        losses=losses,
+        constant_loss=constant_loss("simclr", batch_size=batch),
+        health=health,
     )
 
 

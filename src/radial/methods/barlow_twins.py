@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from radial.methods.base import (
     Method,
     Output,
-    check_views,
+    check_view_count,
     check_weight,
     embedding_dim,
     gathered,
     no_autocast,
 )
+from radial.verdicts import constant_loss
 
 
 class BarlowTwins(Method):
@@ -40,7 +41,7 @@ class BarlowTwins(Method):
         self.redundancy = redundancy
 
     def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
-        check_views(views)
+        check_view_count(views)
         z0, z1 = (self.project(view) for view in views)
         with no_autocast(z0):
             loss = barlow_twins_loss(gathered(z0), gathered(z1), self.redundancy)
@@ -48,7 +49,7 @@ class BarlowTwins(Method):
 
     def constant_loss(self, batch: int) -> float:
         """C = 0: one for each element of the diagonal."""
-        return float(embedding_dim(self.projection_head))
+        return constant_loss(self.name, output_dim=embedding_dim(self.projection_head))
 
 
 def barlow_twins_loss(z0: Tensor, z1: Tensor, redundancy: float) -> Tensor:

@@ -84,12 +84,12 @@ def gathered(z: Tensor) -> Tensor:
 
 
 def momentum_copy(module: nn.Module) -> nn.Module:
-    """A copy without gradients, to be moved by :func:`follow`."""
+    """A copy without gradients, to be moved by :func:`ema_update`."""
     return copy.deepcopy(module).requires_grad_(False)
 
 
 @torch.no_grad()
-def follow(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
+def ema_update(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
     """teacher ← m·teacher + (1−m)·student, of parameters and of BatchNorm's statistics.
 
     LightlySSL's ``update_momentum`` leaves the buffers out. Counters are copied.
@@ -124,7 +124,7 @@ def check_weight(name: str, weight: float) -> None:
         raise ValueError(f"{name} must be a finite number of at least 0, not {weight!r}")
 
 
-def check_views(views: Sequence[Tensor], *, crops: bool = False) -> None:
+def check_view_count(views: Sequence[Tensor], *, crops: bool = False) -> None:
     """Two views, or with ``crops`` two or more."""
     if len(views) < 2 or (len(views) > 2 and not crops):
         least = "at least " if crops else ""

@@ -15,13 +15,14 @@ from radial.methods.base import (
     Method,
     Output,
     check_momentum,
-    check_views,
+    check_view_count,
     cosine_momentum,
-    follow,
+    ema_update,
     full,
     momentum_copy,
     no_autocast,
 )
+from radial.verdicts import constant_loss
 
 
 class BYOL(Method):
@@ -51,7 +52,7 @@ class BYOL(Method):
         self.target_head = momentum_copy(projection_head)
 
     def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
-        check_views(views)
+        check_view_count(views)
         z0, z1 = (self.project(view) for view in views)
         p0, p1 = full(self.prediction_head(z0)), full(self.prediction_head(z1))
         with torch.no_grad():
@@ -61,11 +62,12 @@ class BYOL(Method):
 
     def after_step(self, progress: float) -> None:
         momentum = cosine_momentum(self.momentum, progress)
-        follow(self.target_backbone, self.backbone, momentum)
-        follow(self.target_head, self.projection_head, momentum)
+        ema_update(self.target_backbone, self.backbone, momentum)
+        ema_update(self.target_head, self.projection_head, momentum)
 
     def constant_loss(self, batch: int) -> float:
-        return -1.0
+        """All cosines are 1."""
+        return constant_loss(self.name)
 
 
 def symmetric_cosine(p0: Tensor, p1: Tensor, t0: Tensor, t1: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ He, Fan, Wu, Xie & Girshick, 2020, https://arxiv.org/abs/1911.05722; v2: Chen, F
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -21,13 +20,14 @@ from radial.methods.base import (
     Queue,
     check_momentum,
     check_temperature,
-    check_views,
+    check_view_count,
+    ema_update,
     embedding_dim,
-    follow,
     full,
     momentum_copy,
     no_autocast,
 )
+from radial.verdicts import constant_loss
 
 
 class MoCo(Method):
@@ -61,7 +61,7 @@ class MoCo(Method):
         self.queue = Queue(queue_size, embedding_dim(projection_head))
 
     def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
-        check_views(views)
+        check_view_count(views)
         z = self.project(views[0])
         keys = self.keys(views[1])
         with no_autocast(z):
@@ -84,9 +84,9 @@ class MoCo(Method):
         return batch_unshuffle(keys, order, distributed=True)
 
     def after_step(self, progress: float) -> None:
-        follow(self.key_backbone, self.backbone, self.momentum)
-        follow(self.key_head, self.projection_head, self.momentum)
+        ema_update(self.key_backbone, self.backbone, self.momentum)
+        ema_update(self.key_head, self.projection_head, self.momentum)
 
     def constant_loss(self, batch: int) -> float:
         """The key among itself and the queue, all equally likely once the queue is full."""
-        return math.log(len(self.queue.rows) + 1)
+        return constant_loss(self.name, queue_size=len(self.queue.rows))

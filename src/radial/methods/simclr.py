@@ -17,10 +17,11 @@ from radial.methods.base import (
     Method,
     Output,
     check_temperature,
-    check_views,
+    check_view_count,
     gathered,
     no_autocast,
 )
+from radial.verdicts import constant_loss
 
 
 class SimCLR(Method):
@@ -43,14 +44,14 @@ class SimCLR(Method):
         self.temperature = temperature
 
     def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
-        check_views(views)
+        check_view_count(views)
         z0, z1 = (self.project(view) for view in views)
         with no_autocast(z0):
             return Output(nt_xent(z0, z1, self.temperature), z0.detach())
 
     def constant_loss(self, batch: int) -> float:
         """2·batch − 1 candidates, all equally likely."""
-        return math.log(2 * batch - 1)
+        return constant_loss(self.name, batch_size=batch)
 
 
 def nt_xent(z0: Tensor, z1: Tensor, temperature: float) -> Tensor:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from radial.methods.base import Method, Output, check_views, full, no_autocast
+from radial.methods.base import Method, Output, check_view_count, full, no_autocast
 from radial.methods.byol import symmetric_cosine
+from radial.verdicts import constant_loss
 
 
 class SimSiam(Method):
@@ -26,11 +27,12 @@ class SimSiam(Method):
         self.prediction_head = prediction_head
 
     def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
-        check_views(views)
+        check_view_count(views)
         z0, z1 = (self.project(view) for view in views)
         p0, p1 = full(self.prediction_head(z0)), full(self.prediction_head(z1))
         with no_autocast(z0):
             return Output(symmetric_cosine(p0, p1, z0, z1), z0.detach())
 
     def constant_loss(self, batch: int) -> float:
-        return -1.0
+        """All cosines are 1."""
+        return constant_loss(self.name)

@@ -5,7 +5,6 @@ Caron, Misra, Mairal, Goyal, Bojanowski & Joulin, 2020, https://arxiv.org/abs/20
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -20,10 +19,11 @@ from radial.methods.base import (
     Output,
     Queue,
     check_temperature,
-    check_views,
+    check_view_count,
     embedding_dim,
     no_autocast,
 )
+from radial.verdicts import constant_loss
 
 
 class SwAV(Method):
@@ -63,7 +63,7 @@ class SwAV(Method):
         self.normalize_prototypes()
 
     def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
-        check_views(views, crops=True)
+        check_view_count(views, crops=True)
         z = [self.project(view) for view in views]
         with no_autocast(z[0]):
             unit = [F.normalize(embedding, dim=1) for embedding in z]
@@ -94,4 +94,4 @@ class SwAV(Method):
 
     def constant_loss(self, batch: int) -> float:
         """Codes spread evenly over the prototypes."""
-        return math.log(self.prototypes.out_features)
+        return constant_loss(self.name, prototypes=self.prototypes.out_features)

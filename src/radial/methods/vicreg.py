@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from lightly.loss.vicreg_loss import VICRegLoss
 from torch import Tensor, nn
 
-from radial.methods.base import Method, Output, check_views, check_weight, no_autocast
+from radial.methods.base import Method, Output, check_view_count, check_weight, no_autocast
+from radial.verdicts import constant_loss
 
 
 class VICReg(Method):
@@ -40,11 +41,11 @@ class VICReg(Method):
         self.criterion = VICRegLoss(invariance, variance, covariance, gather_distributed=True)
 
     def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
-        check_views(views)
+        check_view_count(views)
         z0, z1 = (self.project(view) for view in views)
         with no_autocast(z0):
             return Output(self.criterion(z0, z1), z0.detach())
 
     def constant_loss(self, batch: int) -> float:
         """No variance: the hinge at 1 − √10⁻⁴."""
-        return self.variance * 0.99
+        return constant_loss(self.name, variance=self.variance)

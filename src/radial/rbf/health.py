@@ -16,10 +16,18 @@ from torch.nn import functional as F
 
 from radial.rbf.calibration import gather_features
 from radial.rbf.layer import RBFLayer
+from radial.verdicts import (
+    ALIVE,
+    BROKEN,
+    COLLAPSED,
+    CONSTANT,
+    DEAD,
+    SATURATED,
+    TAKES_ALL,
+    head_status,
+)
 
 _RESOLUTION = torch.finfo(torch.float32).eps
-_TAKES_ALL = 0.99  # share of a sample's activation that makes a kernel its only one
-_CONSTANT = 1e-6  # of the output's mean square; float32 resolves no smaller variance well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +58,7 @@ class HealthReport:
 
     @property
     def alive(self) -> bool:
-        return self.status == "alive"
+        return self.status == ALIVE
 
     @property
     def dead_kernels(self) -> float:
@@ -172,7 +180,7 @@ def _layer_health(name: str, layer: RBFLayer, x: Tensor) -> LayerHealth:
         in_features=layer.in_features,
         scaled_distance=float(u.sqrt().median()),
         dead_kernels=float(dead.double().mean()),
-        saturated=layer.num_kernels > 1 and one_kernel and bool((top.values > _TAKES_ALL).all()),
+        saturated=layer.num_kernels > 1 and one_kernel and bool((top.values > TAKES_ALL).all()),
     )
 
 
@@ -202,22 +210,34 @@ def _verdict(
     effective_rank: float,
     mean_cosine: float,
 ) -> tuple[str, str]:
-    if not bool(torch.isfinite(output).all()):
-        return "broken", "broken: the output has NaN or inf; lower the learning rate"
-    if taken := [layer.name for layer in layers if layer.saturated]:
-        return "saturated", f"saturated: one kernel of {taken[0]} takes all; call calibrate()"
+    """The status, and it in one line, with the fix."""
     worst = max(layers, key=lambda layer: layer.dead_kernels, default=None)
-    if worst is not None and worst.dead_kernels >= 0.5:
+    taken = [layer.name for layer in layers if layer.saturated]
+    width = output.shape[-1]
+    status = head_status(
+        finite=bool(torch.isfinite(output).all()),
+        saturated=bool(taken),
+        dead_kernels=worst.dead_kernels if worst else 0.0,
+        relative_variance=relative_variance,
+        effective_rank=effective_rank,
+        possible_rank=min(output.numel() // width - 1, width),
+    )
+    line = ""
+    if status == BROKEN:
+        line = ": the output has NaN or inf; lower the learning rate"
+    elif status == SATURATED:
+        line = f": one kernel of {taken[0]} takes all; call calibrate()"
+    elif status == DEAD and worst:
         place = f"εr ≈ {worst.scaled_distance:.3g} in {worst.in_features} dimensions"
         fix = "call calibrate()" + (" or use init='scaled'" if worst.init != "scaled" else "")
-        return "dead", f"dead: {place}; {fix}"
-    if relative_variance < _CONSTANT:
+        line = f": {place}; {fix}"
+    elif status == CONSTANT:
         size = f"the output varies by {relative_variance:.1g} of its mean square"
-        return "constant", f"constant: {size}; check the features, then call calibrate()"
-    if effective_rank < 2.0 and output.shape[-1] > 1:
-        rank = f"the output has effective rank {effective_rank:.2f} of {output.shape[-1]}"
-        return "collapsed", f"collapsed: {rank}; call calibrate() or use BatchNorm"
-    if worst is not None and worst.dead_kernels > 0.0:
+        line = f": {size}; check the features, then call calibrate()"
+    elif status == COLLAPSED:
+        rank = f"the output has effective rank {effective_rank:.2f} of {width}"
+        line = f": {rank}; call calibrate() or use BatchNorm"
+    elif worst and worst.dead_kernels > 0.0:
         share = f"{worst.dead_kernels:.0%} of the kernels of {worst.name} are dead"
-        return "alive", f"alive, but {share}; call calibrate()"
-    return "alive", "alive"
+        line = f", but {share}; call calibrate()"
+    return status, status + line

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from radial.metrics.registry import SCORES, layers_of, parse, quality
 from radial.metrics.scores import Score, compare
+from radial.verdicts import DEAD_KERNELS, NOT_MEASURED, OK, UNTRAINED
 
 PACKAGES = ("radial-ssl", "torch", "torchvision", "scikit-learn")
-RANKED = ("ok", "dead kernels", "untrained", "not measured")
+RANKED = (OK, DEAD_KERNELS, UNTRAINED, NOT_MEASURED)
 HEADLINES = (  # by the findings; the others where these were not asked for
     "view_retrieval@backbone", "kernel_retrieval@kernels", "lidar@projector", "lidar@backbone",
     "rankme@projector", "rankme@backbone", "sns_width@kernels",

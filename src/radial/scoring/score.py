@@ -26,9 +26,10 @@ from radial.scoring.figures import draw
 from radial.scoring.measuring import Progress, load, network_layers
 from radial.scoring.settings import Settings
 from radial.scoring.targets import Network, Target, build, find
-from radial.scoring.verdict import across, annotated, far_apart, judge, said_by_training
+from radial.scoring.verdict import across, annotated, far_apart, said_by_training, verdict_on
 from radial.training.conventions import LEAST_IMAGES
 from radial.training.versions import versions
+from radial.verdicts import BROKEN, DEAD_HEAD, NOT_MEASURED
 
 QUICK = 512  # kernels: intervals of more take longer than the second that is promised
 
@@ -53,12 +54,12 @@ def score(
 
 def _from_kernels(target: Target, settings: Settings) -> Card:
     status, reason = said_by_training(target)
-    if target.kernels is None and status == "broken":
+    if target.kernels is None and status == BROKEN:
         return _card(target, "not read", status, reason, scores=())
     if target.kernels is None:
         raise ValueError(f"{target.name} has no RBF kernels: without --data nothing can be scored")
     if not status and (reason := far_apart(target)):
-        status = "dead head"
+        status = DEAD_HEAD
     repeats = settings.repeats if len(target.kernels.centers) <= QUICK else 0
     scores = Scores(settings.scores, repeats=repeats, seed=settings.seed)
     scores.update("kernels", kernels=target.kernels)
@@ -70,7 +71,7 @@ def _from_kernels(target: Target, settings: Settings) -> Card:
     return _card(
         target,
         str(target.facts["config"]["backbone"]) if target.facts else "not read",
-        status or "not measured",
+        status or NOT_MEASURED,
         reason or "no images: give --data for the full card",
         scores=annotated(found, target, status),
         data=_file_facts(target) | _layer_facts(target.kernels),
@@ -172,9 +173,9 @@ def _from_images(target: Target, settings: Settings, bench: Bench, figures: bool
     except NotFinite as error:
         if kernels is not None:
             scores.update("kernels", kernels=kernels)
-        found = annotated(scores.compute(), target, "broken")
+        found = annotated(scores.compute(), target, BROKEN)
         facts = _file_facts(target) | bench.facts(data)
-        return _card(target, network.name, "broken", str(error), scores=found, data=facts)
+        return _card(target, network.name, BROKEN, str(error), scores=found, data=facts)
     if layer is None and settings.fit_head:
         layer, plain, views, kernels, note = _fitted(plain, views, settings)
         notes.append(note)
@@ -184,7 +185,7 @@ def _from_images(target: Target, settings: Settings, bench: Bench, figures: bool
     if layer is not None and views.kernel_input is not None:
         nearest, activations, distances = layer.answers(views.kernel_input)
         scores.update("kernels", nearest=nearest, activations=activations, distances=distances)
-    status, reason = judge(target, network, plain)
+    status, reason = verdict_on(target, network, plain)
     return _card(
         target,
         network.name,

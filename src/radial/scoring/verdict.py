@@ -17,44 +17,55 @@ from radial.metrics.spectra import rankme_centred
 from radial.rbf.health import diagnose
 from radial.scoring.card import Card
 from radial.scoring.targets import Network, Target
+from radial.verdicts import (
+    ALIVE,
+    BORN_DEAD,
+    BROKEN,
+    COLLAPSED,
+    DEAD,
+    DEAD_BEYOND,
+    DEAD_HEAD,
+    DEAD_KERNELS,
+    DIVERGED,
+    OK,
+    RANK,
+    UNMOVED,
+    UNTRAINED,
+    on_a_line,
+    same_direction,
+)
 
-BORN_DEAD = ("dead", "saturated", "constant")  # of a head before its first step
-NO_VARIANCE = 1e-4  # of unit-length embeddings: below it all point the same way
-NO_RANK = 1.5  # effective rank: below it they lie on a line
-DEAD_BEYOND = 6.0  # ε‖c_i − c_j‖: exp(−36) is below what float32 resolves
-UNMOVED = 1e-3  # relative change since the first step
 
-
-def judge(target: Target, network: Network, plain: Layers) -> tuple[str, str]:
+def verdict_on(target: Target, network: Network, plain: Layers) -> tuple[str, str]:
     """Status and reason: what the images show, then what the training said, then the weights."""
     if network.projection_head is not None:
         report = diagnose(network.projection_head, plain.backbone)
         born = target.facts.get("head_status", "unknown")
-        if report.status == "broken":
-            return "broken", report.verdict
-        silent = report.relative_variance < NO_VARIANCE or report.effective_rank < NO_RANK
+        if report.status == BROKEN:
+            return BROKEN, report.verdict
+        silent = same_direction(math.sqrt(report.relative_variance)) or report.effective_rank < RANK
         if report.status in BORN_DEAD and silent:
-            if born == "alive":  # it fell during training: calibrating would not help
-                return "collapsed", f"alive at the start, now {report.verdict.split(';')[0]}"
-            return "dead head", report.verdict.removeprefix("dead: ")
-        if report.status == "dead" and born not in BORN_DEAD:  # a residual path carries the rest
-            return "dead kernels", report.verdict.removeprefix("dead: ").split(";")[0]
+            if born == ALIVE:  # it fell during training: calibrating would not help
+                return COLLAPSED, f"alive at the start, now {report.verdict.split(';')[0]}"
+            return DEAD_HEAD, report.verdict.removeprefix("dead: ")
+        if report.status == DEAD and born not in BORN_DEAD:  # a residual path carries the rest
+            return DEAD_KERNELS, report.verdict.removeprefix("dead: ").split(";")[0]
     layers = [("backbone", plain.backbone), ("projector", plain.projector)]
     for name, features in layers:
         if features is None:
             continue
         unit = F.normalize(features.double(), dim=1)
         variance = 1.0 - float(unit.mean(0).square().sum())
-        if variance < NO_VARIANCE:
-            return "collapsed", f"all {name} outputs point the same way (variance {variance:.1g})"
-        rank = rankme_centred(features) if features.shape[1] >= 4 else math.inf
-        if rank < NO_RANK:
-            return "collapsed", f"{name} outputs have effective rank {rank:.2f}"
-    if target.verdict not in ("", "ok"):
+        if same_direction(math.sqrt(max(0.0, variance))):
+            return COLLAPSED, f"all {name} outputs point the same way (variance {variance:.1g})"
+        rank = rankme_centred(features)
+        if on_a_line(rank, min(len(features) - 1, features.shape[1])):
+            return COLLAPSED, f"{name} outputs have effective rank {rank:.2f}"
+    if target.verdict not in ("", OK):
         return said_by_training(target)
     if network.random or untrained(network.backbone):
-        return "untrained", "random weights"
-    return "ok", ""
+        return UNTRAINED, "random weights"
+    return OK, ""
 
 
 def untrained(backbone: nn.Module) -> bool:
@@ -69,11 +80,11 @@ def untrained(backbone: nn.Module) -> bool:
 
 def said_by_training(target: Target) -> tuple[str, str]:
     """Status and reason where the run's own guards found something."""
-    if target.verdict and target.verdict != "ok":
-        status = "broken" if target.verdict == "diverged" else target.verdict
+    if target.verdict and target.verdict != OK:
+        status = BROKEN if target.verdict == DIVERGED else target.verdict
         return status, f"during training: {target.reason}"
     if not target.verdict and target.facts.get("head_status") in BORN_DEAD:
-        return "dead head", f"before the first step: {target.facts['head_health']}"
+        return DEAD_HEAD, f"before the first step: {target.facts['head_health']}"
     return "", ""
 
 
@@ -99,13 +110,13 @@ def annotated(scores: Sequence[Score], target: Target, status: str) -> tuple[Sco
     found = []
     for one in scores:
         start = starts.get(one.name)
-        if one.layer == "kernels" and status == "dead head":
+        if one.layer == "kernels" and status == DEAD_HEAD:
             one = warn(one, "the head is dead: this is the value of its initialisation")
         elif one.layer == "kernels" and start is not None:
             one = replace(one, start=start)
             if abs(one.value - start) <= UNMOVED * max(abs(start), 1e-12):
                 one = warn(one, "the same as before the first step")
-        if one.name == "sns_paper" and one.value < 1e-12 and status != "dead head":
+        if one.name == "sns_paper" and one.value < 1e-12 and status != DEAD_HEAD:
             one = warn(one, "underflows on a head that is alive: use sns_width")
         found.append(one)
     return tuple(found)

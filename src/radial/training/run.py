@@ -50,6 +50,7 @@ from radial.training.rundir import (
 )
 from radial.training.saving import AtomicIO, Checkpoints
 from radial.training.summary import facts_of, introduce, summary
+from radial.verdicts import BORN_DEAD
 
 PRECISION: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 CHANGEABLE = (
@@ -145,7 +146,7 @@ def _run(
 
     metrics = Metrics(directory / METRICS)
     guard = Guard(
-        born_dead=facts["head_status"] in ("dead", "saturated", "constant", "broken"),
+        born_dead=facts["head_status"] in BORN_DEAD,
         stop=config.on_collapse == "stop",
         tell=tell,
     )

@@ -10,8 +10,6 @@ import pandas as pd
 
 from radial.study.audit.identical import Group
 
-FALLEN = ("dead head", "collapsed", "diverged")  # verdicts of training
-
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -19,17 +17,16 @@ if TYPE_CHECKING:
     from radial.study.audit.rules import Audit
 
 
-def reasons(flags: pd.DataFrame, groups: Sequence[Group]) -> list[str]:
-    """Why each run is flagged; empty where it is not."""
+def reasons(flags: pd.DataFrame, evidence: pd.Series, groups: Sequence[Group]) -> list[str]:
+    """Why each run is flagged, ``evidence`` of a constant output first; empty where it is not."""
     group_of = {row: group for group in groups for row in group.rows}
-    return ["; ".join(_why(run, group_of.get(run.Index))) for run in flags.itertuples()]
+    return [
+        "; ".join(filter(None, [evidence[run.Index], *_why(run, group_of.get(run.Index))]))
+        for run in flags.itertuples()
+    ]
 
 
 def _why(run: Any, group: Group | None) -> Iterator[str]:
-    loss, constant = f"{run.train_loss:.6g}", f"{run.constant_loss:.6g}"
-    if run.no_signal:
-        told = run.verdict if run.verdict in FALLEN else ""
-        yield told or f"loss {loss}: a constant output's is {constant}"
     if run.no_learning:
         trivial = run.constant_loss < run.default_loss
         what = "distance from a constant output's loss is {} of" if trivial else "{} of the way to"

@@ -1,10 +1,10 @@
 """Which runs of a study learned nothing, and what its correlations are without them.
 
 - ``no_signal``: training said so (dead head, collapsed, diverged), or the training loss is that of
-  a constant output (:data:`MARGINS`) and, where their spread is known, the embeddings lie in one
-  place: a young MoCo run may have that loss, or a larger one, while they are spread out.
+  a constant output and nothing stronger speaks against it: embeddings that training saw differ, or
+  an accuracy above the start's (:func:`radial.verdicts.constant_output`).
 - ``no_learning``: less than 5 % of the gap between the loss of a constant output and the default
-  head's is closed (:func:`gaps`).
+  head's is closed (:func:`gaps`), and the accuracy is not above the start's.
 - ``identical``: runs of one data and method have one accuracy though their settings differ (see
   identical.py).
 - ``unmoved``: the accuracy is that of the backbone before the first step, to half a test image.
@@ -27,17 +27,13 @@ import numpy as np
 import pandas as pd
 
 from radial.study.analysis.columns import numbers, oriented, score_columns
-from radial.study.audit.constant import MARGINS, constant_loss, is_constant
-from radial.study.audit.findings import FALLEN, print_audit, reasons, sentences
+from radial.study.analysis.correlation import correlations
+from radial.study.audit.findings import reasons, sentences
 from radial.study.audit.identical import find_groups, groups_frame, setting_text
-
-__all__ = ["DEAD", "MARGINS", "RULES", "Audit", "audit", "constant_loss", "gaps", "print_audit"]
+from radial.verdicts import CLEAR, CLOSED, MARGINS, constant_loss, constant_output, has_learned
 
 RULES = ("no_signal", "no_learning", "identical", "unmoved", "not_better")
 DEAD = RULES[:-1]  # what correlations are also computed without
-CLOSED = 0.05  # of the gap to the default head's loss, at least
-CLEAR = 10  # margins between the loss of a constant output and a default head that is live
-CONSTANT = 0.05  # spread of unit-length embeddings, 1 when isotropic: below it they are all alike
 NEEDED = ("run", "data", "method", "head", "train_loss", "accuracy")
 # A default-head run is compared with runs of the same of these, and of the same trained epochs.
 ALIKE = ("data", "method", "backbone", "weights", "temperature")
@@ -86,12 +82,13 @@ def audit(runs: pd.DataFrame, better: Mapping[str, str] = MappingProxyType({})) 
     flags["start_accuracy"] = _column(runs, "start_accuracy")
     groups = find_groups(runs)
     flags["verdict"] = runs.get("verdict", "")
-    in_one_place = ~(_column(runs, "spread") > CONSTANT)
+    learned = _learned(runs)
+    evidence = _evidence(runs, flags, learned)
     moved = flags["accuracy"] - flags["start_accuracy"]
     half_an_image = (0.5 / _column(runs, "test_samples")).fillna(5e-7)
     found = {
-        "no_signal": (_at_constant(flags) & in_one_place) | flags["verdict"].isin(FALLEN),
-        "no_learning": flags["gap_closed"] < CLOSED,
+        "no_signal": evidence != "",
+        "no_learning": (flags["gap_closed"] < CLOSED) & ~learned,
         "identical": flags.index.isin([row for group in groups for row in group.rows]),
         "unmoved": (moved.abs() <= half_an_image) & _same_as_start(runs),
         "not_better": moved <= 0,
@@ -102,21 +99,41 @@ def audit(runs: pd.DataFrame, better: Mapping[str, str] = MappingProxyType({})) 
         ", ".join(rule.replace("_", " ") for rule, on in zip(RULES, row) if on)
         for row in flags[list(RULES)].to_numpy()
     ]
-    flags["reasons"] = reasons(flags, groups)
+    flags["reasons"] = reasons(flags, evidence, groups)
     dead = flags[list(DEAD)].any(axis=1)
-    correlations = _correlations(runs, flags["accuracy"], dead, better)
+    turned = _correlations(runs, dead, better)
     counts = _counts(flags, dead)
     return Audit(
         flags=flags,
         counts=counts,
         identical=groups_frame(groups, runs),
-        correlations=correlations,
-        sentences=sentences(flags, counts, groups, correlations),
+        correlations=turned,
+        sentences=sentences(flags, counts, groups, turned),
     )
 
 
 def _column(runs: pd.DataFrame, name: str) -> pd.Series:
     return pd.Series(numbers(runs, name), index=runs.index)
+
+
+def _learned(runs: pd.DataFrame) -> pd.Series:
+    """Where labels say that a run is better than its start."""
+    pairs = zip(_column(runs, "accuracy_low"), _column(runs, "start_accuracy"))
+    return pd.Series([has_learned(*pair) for pair in pairs], runs.index, dtype=bool)
+
+
+def _evidence(runs: pd.DataFrame, flags: pd.DataFrame, learned: pd.Series) -> pd.Series:
+    """Why each run must have a constant output; empty where nothing says so."""
+    columns = (flags["method"], flags["verdict"], flags["train_loss"], flags["constant_loss"])
+    found = [
+        constant_output(
+            method, verdict=verdict, loss=loss, constant=constant, spread=spread, learned=above
+        )
+        for method, verdict, loss, constant, spread, above in zip(
+            *columns, _column(runs, "spread"), learned
+        )
+    ]
+    return pd.Series(found, runs.index, dtype=object)
 
 
 def _same_as_start(runs: pd.DataFrame) -> pd.Series:
@@ -176,39 +193,24 @@ def gaps(runs: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     return default, (constant - loss) / (constant - default)
 
 
-def _at_constant(flags: pd.DataFrame) -> pd.Series:
-    columns = (flags[name] for name in ("method", "train_loss", "constant_loss"))
-    return pd.Series([is_constant(*row) for row in zip(*columns)], flags.index, dtype=bool)
-
-
 def _counts(flags: pd.DataFrame, dead: pd.Series) -> pd.DataFrame:
     by = ["data", "method", "head"]
     counted = flags.assign(runs=1, flagged=dead)
     return counted.groupby(by, sort=False)[["runs", *RULES, "flagged"]].sum().reset_index()
 
 
-def _correlations(
-    runs: pd.DataFrame, accuracy: pd.Series, dead: pd.Series, better: Mapping[str, str]
-) -> pd.DataFrame:
+def _correlations(runs: pd.DataFrame, dead: pd.Series, better: Mapping[str, str]) -> pd.DataFrame:
     """Of each score, turned so that more is better, with accuracy; NaN where it has no meaning."""
-    from scipy.stats import pearsonr, spearmanr
-
-    rows = []
-    named = [(data, name) for data in dict.fromkeys(runs["data"]) for name in score_columns(runs)]
-    for data, name in named:
-        direction = better.get(name, "higher")
-        if direction == "none":
-            continue
-        quality, here = oriented(numbers(runs, name), direction), runs["data"] == data
-        row: dict[str, Any] = {"data": data, "score": name, "better": direction}
-        for which, chosen in (("all", here), ("left", here & ~dead)):
-            use = np.isfinite(quality) & np.isfinite(accuracy) & chosen
-            x, y = quality[use], accuracy[use].to_numpy()
-            sensible = len(x) >= 3 and all(np.ptp(v) > 1e-12 * np.abs(v).max() for v in (x, y))
-            row[f"n_{which}"] = len(x)
-            row[f"pearson_{which}"] = pearsonr(x, y).statistic if sensible else math.nan
-            row[f"spearman_{which}"] = spearmanr(x, y).statistic if sensible else math.nan
-        rows.append(row)
-    of = ("n", "pearson", "spearman")
-    figures = [f"{name}_{which}" for which in ("all", "left") for name in of]
-    return pd.DataFrame(rows, columns=["data", "score", "better", *figures])
+    ways = {name: better.get(name, "higher") for name in score_columns(runs)}
+    ways = {name: way for name, way in ways.items() if way != "none"}
+    turned = {name: oriented(numbers(runs, name), way) for name, way in ways.items()}
+    rows = runs[["data", "accuracy"]].assign(**turned)
+    keys, figures = ["data", "score"], ["n", "pearson", "spearman"]
+    every, left = (
+        correlations(part, ways, ["accuracy"]).set_index(keys)[figures].add_suffix(suffix)
+        for part, suffix in ((rows, "_all"), (rows[~dead], "_left"))
+    )
+    both = every.join(left).reset_index()
+    both["n_left"] = both["n_left"].fillna(0).astype(int)  # of data all of whose runs are flagged
+    both.insert(2, "better", both["score"].map(ways))
+    return both

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import warnings
 from dataclasses import dataclass
@@ -25,7 +26,6 @@ from typing import Any
 import yaml
 
 from radial.checks import check_choice
-from radial.study.audit.constant import constant_loss
 from radial.study.importing.cells import (
     Row,
     check_columns,
@@ -39,6 +39,7 @@ from radial.study.importing.cells import (
 from radial.study.store import Tell
 from radial.training.config import DEFAULTS, PAPER, RunConfig
 from radial.training.conventions import CONFIG, EVALUATION, RESULT
+from radial.verdicts import constant_loss
 
 HEADS = {"default": "default", "rbfn": "rbfn-paper", "rbfn-paper": "rbfn-paper", "mlp": "mlp",
          "linear": "linear"}  # fmt: skip
@@ -149,6 +150,8 @@ def _imported(source: str, eval_source: str, index: int, row: Row, tested: Row) 
     identity = row.get("Run ID") or f"{row['Name']} {index}"
     run = hashlib.sha256(f"{source}\0{identity}".encode()).hexdigest()[:12]
     content = json.dumps([sorted(row.items()), sorted(tested.items())], ensure_ascii=False)
+    sizes = ("batch_size", "queue_size", "prototypes", "output_dim")
+    constant = constant_loss(config.method, **{name: getattr(config, name) for name in sizes})
     result = {
         "directory": f"runs/{run}",
         "verdict": "imported",
@@ -165,13 +168,7 @@ def _imported(source: str, eval_source: str, index: int, row: Row, tested: Row) 
         "steps": None,
         "train_loss": real(row, "train_loss"),
         "val_loss": real(row, "val_loss"),
-        "constant_loss": constant_loss(
-            config.method,
-            batch_size=config.batch_size,
-            queue_size=config.queue_size,
-            prototypes=config.prototypes,
-            output_dim=config.output_dim,
-        ),
+        "constant_loss": None if math.isnan(constant) else constant,
         "spread": None,
         "knn": None,
         "images": None,
