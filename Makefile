@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)  ## a small study on digits (2 min): a table and a report
-	$(BIN)/python -m radial.cli.demo --out demo
+	$(BIN)/radial demo --out demo
 
 # One thread a process, one process a core: threads of torch that wait for each other's core crawl.
 test: $(STAMP) check  ## the whole fast suite

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -14,8 +15,7 @@ import pytest
 import radial
 from radial import cli
 from radial._moved import MOVED
-from radial.cli import demo
-from radial.scoring.settings import EvalSettings, Settings
+from radial.cli.terminal import Parser, found
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -59,26 +59,18 @@ def test_examples_run(text: str, least: int, tmp_path: Path, monkeypatch) -> Non
         exec(compile(block, "a block of the documentation", "exec"), namespace)
 
 
-def test_commands_parse(capsys) -> None:
+def test_commands_parse() -> None:
     commands = re.findall(r"^\$ radial (.*)$", README + GUIDE, flags=re.MULTILINE)
     assert len(commands) >= 3
     for command in commands:
-        name, *arguments = shlex.split(command, comments=True)
-        assert name in cli.COMMANDS
-        if name == "score":
-            cli._parse(cli._score_parser(), cli._spelled(arguments, Settings))
-        if name == "eval":
-            cli._parse(cli._eval_parser(), cli._spelled(arguments, EvalSettings))
-        if name in ("study", "data"):
-            verbs = arguments[: 2 if arguments[0] == "open-images" else 1]
-            with pytest.raises(SystemExit):
-                cli.main([name, *verbs, "--help"])
-            known = capsys.readouterr().out
-            assert all(f"{word} " in known for word in arguments if word.startswith("--"))
-        if name == "train":
-            with pytest.raises(SystemExit) as stop:
-                cli.main([name, *arguments, "--print_config"])
-            assert stop.value.code == 0
+        words, known = shlex.split(command, comments=True), cli.COMMANDS
+        path = ["radial"]
+        while isinstance(known, Mapping):
+            path.append(words.pop(0))
+            known = found(known[path[-1]][1])
+        parser = Parser(" ".join(path))
+        known(parser)
+        parser.parse_args(words)
 
 
 def test_readme_names_only_make_verbs_that_exist() -> None:
@@ -90,7 +82,7 @@ def test_readme_names_only_make_verbs_that_exist() -> None:
 def test_demo_runs_a_study_and_names_its_report(tmp_path, capsys) -> None:
     fewer = ["seeds=[0]", "base_lr=0.12", "epochs=2", "exclude=[]", "methods=[simclr]"]
     options = [word for change in fewer for word in ("--set", change)]
-    assert demo.main(["--out", str(tmp_path / "demo"), *options]) == 0
+    assert cli.main(["demo", "--out", str(tmp_path / "demo"), *options]) == 0
     printed = capsys.readouterr().out
     page = tmp_path / "demo" / "report.html"
     assert f"report: {page}" in printed
@@ -99,8 +91,7 @@ def test_demo_runs_a_study_and_names_its_report(tmp_path, capsys) -> None:
     assert "5.54" in lines["simclr", "rbfn-paper"]  # ln 255: a constant output
     assert " ok " in lines["simclr", "rbfn"]
     assert "Plotly.newPlot" in page.read_text(encoding="utf-8")
-    with pytest.raises(SystemExit):
-        demo.main(["--out", str(tmp_path / "demo"), "--set", "speed=3"])
+    assert cli.main(["demo", "--out", str(tmp_path / "demo"), "--set", "speed=3"]) == 2
 
 
 @pytest.mark.parametrize(("old", "new"), MOVED.items())

@@ -17,7 +17,6 @@ MOVED = {
     "radial.data.reading": "radial.data.survey",
     "radial.data.recipes": "radial.data.augmentations",
     "radial.data.stats": "radial.data.statistics",
-    "radial.demo": "radial.cli.demo",
     "radial.distance": "radial.rbf.distance",
     "radial.evaluation.heads": "radial.evaluation.fit_head",
     "radial.fitting": "radial.rbf.fitting",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, SupportsIndex
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, get_args, get_origin
 
 if TYPE_CHECKING:  # names and numbers are checked without waiting for torch
     from torch import Tensor
@@ -33,7 +35,17 @@ def check_size(name: str, value: int, minimum: int = 1) -> None:
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
     choices = tuple(choices)
     if not any(type(value) is type(choice) and value == choice for choice in choices):
-        raise ValueError(f"unknown {name} {value!r}; known: {', '.join(map(repr, choices))}")
+        known = ", ".join(map(repr, choices))
+        raise ValueError(f"unknown {name} {value!r}; known: {known}{did_you_mean(value, choices)}")
+
+
+def did_you_mean(value: object, choices: Iterable[object]) -> str:
+    """
+    >>> did_you_mean("simclrr", ["moco", "simclr"]), did_you_mean("x", ["moco"])
+    ("; did you mean 'simclr'?", '')
+    """
+    close = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def check_number(name: str, value: float, low: float = 0.0, high: float = math.inf) -> None:
@@ -42,6 +54,64 @@ def check_number(name: str, value: float, low: float = 0.0, high: float = math.i
     if not number or not math.isfinite(value) or not low <= value <= high:
         limits = f"of at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
         raise ValueError(f"{name} must be a finite number {limits}, not {value!r}")
+
+
+WORDS: dict[Any, str] = {
+    bool: "true or false",
+    float: "a number",
+    int: "a whole number",
+    str: "a text",
+    tuple: "a list of names",
+}
+
+
+def as_kind(name: str, value: Any, kind: Any) -> Any:
+    """``value``, from a command line or a YAML file, as its annotation says.
+
+    Texts become numbers, switches and lists of names; YAML reads 1e-3 as a text and 32 as a
+    number where a name is meant. What does not fit is told in words.
+
+    Args:
+        name: of the setting, for the message.
+        value: a text, or what YAML makes of one.
+        kind: str, int, float, bool, a Literal of texts, tuple[str, ...], or one of these | None.
+
+    >>> as_kind("epochs", "10", int), as_kind("lr", "1e-3", float | None)
+    (10, 0.001)
+    >>> as_kind("epochs", "3.5", int)
+    Traceback (most recent call last):
+    ValueError: epochs must be a whole number, not '3.5'
+    """
+    kinds = [part for part in get_args(kind) or (kind,) if part is not NoneType]
+    if value is None and NoneType in get_args(kind):
+        return None
+    if get_origin(kind) is Literal or get_origin(kinds[0]) is Literal:
+        choices = get_args(kind if get_origin(kind) is Literal else kinds[0])
+        if str(value) in choices and not isinstance(value, bool):
+            return str(value)
+        close = did_you_mean(value, choices)
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}{close}")
+    wanted = tuple if tuple in (get_origin(kind), get_origin(kinds[0])) else kinds[0]
+    try:
+        return _as(wanted, value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be {WORDS[wanted]}, not {value!r}") from None
+
+
+def _as(kind: Any, value: Any) -> Any:
+    text, number = isinstance(value, str), isinstance(value, int | float)
+    if kind is bool and text:
+        value = {"true": True, "yes": True, "false": False, "no": False}.get(value.lower())
+    elif kind is int and text:
+        value = int(value)
+    elif kind is float and (text or (number and not isinstance(value, bool))):
+        value = float(value)
+    elif kind is tuple and (text or isinstance(value, list | tuple)):
+        words = value.strip("[]").split(",") if text else value
+        value = tuple(_as(str, word).strip(" '\"") for word in words if word != "")
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError
+    return value
 
 
 def check_tensor(name: str, value: object) -> None:

@@ -16,10 +16,10 @@ from PIL import Image
 from open_images_files import write_metadata
 from open_images_server import bucket_and_manifest, rows_of, serving
 from radial.cli import main
+from radial.cli.terminal import Bars
 from radial.data import load_data
 from radial.open_images.manifest import read_manifest, write_manifest
 from radial.open_images.metadata import official_files
-from radial.terminal import Bars
 
 
 @pytest.fixture(autouse=True)
@@ -88,9 +88,9 @@ def test_from_label_files_to_a_dataset(
 
 
 def test_help_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["data"], ["data", "--help"], ["data", "open-images"]):
+    for words in (["data"], ["data", "--help"]):
         assert main(words) == 0
-        assert "open-images sample" in capsys.readouterr().out
+        assert "sample, fetch" in capsys.readouterr().out
     for words in (SAMPLE, FETCH, ["data", "stats"], ["data", "contact-sheet"]):
         with pytest.raises(SystemExit) as left:
             main([*words, "--help"])
@@ -101,8 +101,8 @@ def test_help_answers(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["data", "statistics"], "unknown verb 'statistics' of radial data; known: open-images"),
-        (["data", "open-images", "get"], "unknown verb 'get' of radial data open-images"),
+        (["data", "statistics"], "unknown command 'statistics'; known: open-images"),
+        (["data", "open-images", "get"], "unknown command 'get'; known: sample, fetch"),
         ([*SAMPLE], "the following arguments are required: --out"),
         ([*SAMPLE, "--preset", "oiv7-20", "--out", "x"], "invalid choice: 'oiv7-20'"),
         ([*SAMPLE, "--out", "x", "--metadata", "none"], "none is not there"),
@@ -121,7 +121,7 @@ def test_help_answers(capsys: pytest.CaptureFixture[str]) -> None:
         ([*FETCH, "none.csv", "--out", "x"], "cannot read none.csv: No such file or directory"),
         (
             [*FETCH, "none.csv", "--out", "x", "--connections", "0"],
-            "argument --connections: '0' is not a number of at least 1",
+            "--connections must be at least 1, not 0",
         ),
         (["data", "stats", "none"], "none is not there"),
         (["data", "contact-sheet", "none"], "none is not there"),
@@ -227,7 +227,7 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr("radial.terminal.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("radial.cli.terminal.time.monotonic", lambda: clock[0])
     with Bars() as bar:
         for second in range(0, 101, 10):
             clock[0] = 100.0 + second

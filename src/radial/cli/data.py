@@ -2,68 +2,68 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from radial.cli.terminal import (
+    NAMES,
+    NUMBER,
+    POSITIVE,
+    WHOLE,
+    Bars,
+    Commands,
+    Parser,
+    Run,
+    needs,
+    warn,
+)
 from radial.open_images.classes import PRESETS
 from radial.open_images.rows import SUFFIXES
-from radial.terminal import Bars, Parser, dispatch, positive
 
 if TYPE_CHECKING:
     from radial.open_images.fetch import FetchResult
 
-USAGE = """radial data: balanced Open Images subsets, and looks at image folders
 
-usage: radial data VERB [options]
-
-  open-images sample   choose a balanced subset: a manifest
-  open-images fetch    download the images of a manifest into class folders
-  stats                mean, standard deviation and counts of an image folder
-  contact-sheet        one picture with samples of each class
-
-`radial data VERB --help` lists the options of a verb.
-"""
-
-
-def main(arguments: list[str]) -> int:
-    return dispatch("data", USAGE, VERBS, arguments)
-
-
-def open_images(arguments: list[str]) -> int:
-    return dispatch("data open-images", USAGE, {"sample": sample, "fetch": fetch}, arguments)
-
-
-def sample(arguments: list[str]) -> int:
-    parser = Parser(
-        "data open-images sample",
-        "Choose a balanced subset of Open Images V7: images with exactly one human-verified label.",
-    )
+def sample(parser: Parser) -> Run:
     add = parser.add_argument
     add("--out", type=Path, required=True, help="directory, or .csv or .parquet file, to write to")
     add("--preset", choices=PRESETS, help="a published subset")
     add("--classes", type=_classes, help="how many, or names with commas; 10")
     add("--choice", help="largest (as published) or random, of a number of classes")
-    add("--minimum", type=positive, help="images that a class must have")
-    add("--per-class", type=positive, help="images of each class; as many as the smallest has")
-    add("--reserves", type=int, help="further images of each class, for those gone; all there are")
-    add("--seed", type=int, help="of the choice; 42")
+    add("--minimum", type=POSITIVE, metavar="N", help="images that a class must have")
+    add(
+        "--per-class",
+        type=POSITIVE,
+        metavar="N",
+        help="of each class; the smallest's",
+    )
+    add(
+        "--reserves",
+        type=WHOLE,
+        metavar="N",
+        help="more of each class, for those gone; all",
+    )
+    add("--seed", type=WHOLE, metavar="N", help="of the choice; 42")
     add("--exclude-imagenet", action="store_true", help="no synonyms of ImageNet-1K categories")
     add("--exclude-overlapping", action="store_true", help="no kinds or parts of a class taken")
     add("--boxable-only", action="store_true", help="only images of the boxable list")
-    add("--subsets", type=_names, help="of train,validation,test; all")
+    add("--subsets", type=NAMES, help="of train,validation,test; all")
     add("--release", help="boxable (what the paper used) or v7 (larger)")
     add("--metadata", type=Path, metavar="DIR", help="local copies of the official CSV files")
     add("--base", help="URL below which the official files are")
     add("--memory", dest="memory_limit", help="of DuckDB, such as 2GB")
-    add("--threads", type=positive, help="of DuckDB")
-    options = vars(parser.parse_args(arguments))
-    places = {name: options.pop(name) for name in ("out", "preset", "metadata", "base")}
-    given = {k: v for k, v in options.items() if v is not None and v is not False}
+    add("--threads", type=POSITIVE, metavar="N", help="of DuckDB")
+    return _sample
+
+
+def _sample(options: Namespace) -> int:
+    asked = vars(options)
+    places = {name: asked.pop(name) for name in ("out", "preset", "metadata", "base")}
+    given = {k: v for k, v in asked.items() if v is not None and v is not False}
     path = _manifest_file(places["out"])
-    _needs("duckdb", *(("pyarrow",) if path.suffix == ".parquet" else ()))
+    needs("data", "duckdb", *(("pyarrow",) if path.suffix == ".parquet" else ()))
     from radial.open_images.manifest import write_manifest
     from radial.open_images.metadata import find_metadata
     from radial.open_images.sampling import Sampling, check_classes, preset, sample
@@ -81,7 +81,7 @@ def sample(arguments: list[str]) -> int:
             progress=partial(bar, unit="B"),
             check=lambda displays: check_classes(displays, settings),
         )
-    manifest = sample(files, settings, tell=_tell)
+    manifest = sample(files, settings, tell=warn)
     write_manifest(path, manifest)
     names = manifest.counts()
     print(f"{len(names)} classes of {manifest.per_class} images: {', '.join(names)}")
@@ -90,22 +90,27 @@ def sample(arguments: list[str]) -> int:
     return 0
 
 
-def fetch(arguments: list[str]) -> int:
-    parser = Parser(
-        "data open-images fetch",
-        "Download the images of a manifest; again after an interruption goes on.",
-    )
+def fetch(parser: Parser) -> Run:
     add = parser.add_argument
     add("manifest", type=Path, help="file that sample wrote, or its directory")
     add("--out", type=Path, required=True, help="directory of the class folders")
-    add("--size", type=positive, help="shrink images to this short side on arrival, in pixels")
-    add("--connections", type=positive, help="at the same time; 16")
-    add("--retries", type=int, help="of each image; 5")
-    add("--timeout", type=float, help="seconds without an answer; 30")
-    add("--base", help="URL of the bucket")
-    options = vars(parser.parse_args(arguments))
-    manifest, out = options.pop("manifest"), options.pop("out")
-    given = {name: value for name, value in options.items() if value is not None}
+    add(
+        "--size",
+        type=POSITIVE,
+        metavar="N",
+        help="short side to shrink to on arrival",
+    )
+    add("--connections", type=POSITIVE, metavar="N", help="at the same time; 16")
+    add("--retries", type=WHOLE, metavar="N", help="of each image; 5")
+    add("--timeout", type=NUMBER, metavar="X", help="seconds without an answer; 30")
+    add("--base", metavar="URL", help="URL of the bucket")
+    return _fetch
+
+
+def _fetch(options: Namespace) -> int:
+    asked = vars(options)
+    manifest, out = asked.pop("manifest"), asked.pop("out")
+    given = {name: value for name, value in asked.items() if value is not None}
     from radial.open_images.fetch import FetchSettings, fetch
 
     with Bars() as bar:
@@ -113,27 +118,30 @@ def fetch(arguments: list[str]) -> int:
             _manifest_file(manifest) if manifest.is_dir() else manifest,
             out,
             FetchSettings(**given),
-            tell=_tell,
+            tell=warn,
             progress=lambda now: bar(
                 "images", now.done, now.total, note=f"{now.rate / 1e6:.1f} MB/s", left=now.left
             ),
         )
     if not result.complete:
         failed = f"{_images(result.errors)} could not be fetched, such as {result.example}"
-        _tell(str(result.example) if result.ended else failed)
+        warn(str(result.example) if result.ended else failed)
         print(f"{result.images:,} of {_images(result.wanted)}; the same command goes on")
         return 1
     print(f"{_images(result.images)}, {result.per_class:,} of each class{_lost(result)}: {out}")
     return 0
 
 
-def stats(arguments: list[str]) -> int:
-    parser = Parser("data stats", "Exact mean and standard deviation of an image folder.")
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--image-size", type=positive, help="of squares; published figures: 224")
-    parser.add_argument("--threads", type=positive, help="that decode; one a core")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all digits")
-    options = parser.parse_args(arguments)
+def stats(parser: Parser) -> Run:
+    add = parser.add_argument
+    add("directory", type=Path, metavar="DIR")
+    add("--image-size", type=POSITIVE, metavar="N", help="of squares; published figures: 224")
+    add("--threads", type=POSITIVE, metavar="N", help="that decode; one a core")
+    add("--json", type=Path, metavar="FILE", help="write all digits")
+    return _stats
+
+
+def _stats(options: Namespace) -> int:
     from rich.console import Console
 
     from radial.data.statistics import folder_statistics, print_statistics
@@ -155,14 +163,18 @@ def stats(arguments: list[str]) -> int:
     return 0
 
 
-def contact_sheet(arguments: list[str]) -> int:
-    parser = Parser("data contact-sheet", "One picture with samples of each class.")
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--out", type=Path, default=Path("contact-sheet.png"), help=".png or .jpg")
-    parser.add_argument("--per-class", type=positive, default=8)
-    parser.add_argument("--size", type=positive, default=96, help="of a sample, in pixels")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args(arguments)
+def contact_sheet(parser: Parser) -> Run:
+    add = parser.add_argument
+    add("directory", type=Path, metavar="DIR")
+    picture = Path("contact-sheet.png")
+    add("--out", type=Path, metavar="FILE", default=picture, help=f".png or .jpg ({picture})")
+    add("--per-class", type=POSITIVE, metavar="N", default=8, help="samples of each class (8)")
+    add("--size", type=POSITIVE, metavar="N", default=96, help="of a sample, in pixels (96)")
+    add("--seed", type=WHOLE, metavar="N", default=0, help="of the choice of samples (0)")
+    return _contact_sheet
+
+
+def _contact_sheet(options: Namespace) -> int:
     from radial.data.contact_sheet import contact_sheet
     from radial.files import check_writable
 
@@ -201,26 +213,15 @@ def _manifest_file(place: Path) -> Path:
 
 
 def _classes(text: str) -> int | tuple[str, ...]:
-    return int(text) if text.isdecimal() else _names(text)
+    return int(text) if text.isdecimal() else NAMES(text)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _needs(*packages: str) -> None:
-    from importlib.util import find_spec
-
-    if missing := [name for name in packages if find_spec(name) is None]:
-        raise ValueError(f"{', '.join(missing)} is not installed: pip install 'radial-ssl[data]'")
-
-
-def _tell(line: str) -> None:
-    print(f"radial: {line}", file=sys.stderr)
-
-
-VERBS: dict[str, Callable[[list[str]], int]] = {
-    "open-images": open_images,
-    "stats": stats,
-    "contact-sheet": contact_sheet,
+OPEN_IMAGES: Commands = {
+    "sample": ("choose a balanced subset of images with one human-verified label", sample),
+    "fetch": ("download the images of a manifest; again: goes on", fetch),
+}
+COMMANDS: Commands = {
+    "open-images": ("balanced subsets of Open Images V7: sample, fetch", OPEN_IMAGES),
+    "stats": ("exact mean, standard deviation and counts of an image folder", stats),
+    "contact-sheet": ("one picture with samples of each class", contact_sheet),
 }

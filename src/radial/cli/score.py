@@ -1,38 +1,73 @@
-"""`radial score` and `radial eval` after their options are parsed: compute, print, write."""
+"""`radial score` and `radial eval`: parse, import late, compute, print, write."""
 
 from __future__ import annotations
 
-import json as to_json
+import json
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from radial.cli.terminal import Bars, Parser, Run, warn
 
-from radial.files import check_writable, write_atomically
-from radial.metrics.registry import parse
-from radial.scoring.card import ranking
-from radial.scoring.score import score
-from radial.scoring.settings import EvalSettings, Settings
-from radial.scoring.table import print_cards, write_json
-from radial.terminal import Bars
-from radial.training.conventions import EVALUATION, SCORES
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from radial.scoring.settings import EvalSettings, Settings
+
+TARGET = "run directory, checkpoint file, torchvision:NAME or timm:NAME (NAME@none: random)"
 
 
-def score_targets(
-    targets: Sequence[str],
-    settings: Settings,
-    *,
-    by: str | None = None,
-    json: str | None = None,
-    html: str | None = None,
+def score(parser: Parser) -> Run:
+    from radial.scoring.settings import Settings
+
+    add = parser.add_argument
+    add("targets", nargs="*", metavar="TARGET", help=TARGET)
+    add(
+        "--by",
+        metavar="SCORE",
+        help="rank by this score, such as rankme@backbone; without a layer the first that all "
+        "targets have",
+    )
+    add("--json", metavar="FILE", help="write the cards as JSON; - to print them")
+    add("--html", metavar="FILE", help="write one self-contained page")
+    add("--list", action="store_true", help="list the scores and leave")
+    parser.add_settings(Settings)
+    return _score
+
+
+def _score(options: Namespace) -> int:
+    from radial.scoring.settings import Settings
+
+    given = vars(options)
+    names = ("targets", "by", "json", "html", "list")
+    targets, by, file, html, listing = (given.pop(name) for name in names)
+    if listing:
+        from radial.scoring.table import print_registry
+
+        print_registry()
+        return 0
+    if not targets:
+        raise ValueError("nothing to score: give run directories, checkpoints or model names")
+    return _score_targets(list(dict.fromkeys(targets)), Settings(**given), by, file, html)
+
+
+def _score_targets(
+    targets: Sequence[str], settings: Settings, by: str | None, file: str | None, html: str | None
 ) -> int:
-    check_writable(None if json == "-" else json, html)
+    from rich.console import Console
+
+    from radial.files import check_writable, write_atomically
+    from radial.metrics.registry import parse
+    from radial.scoring.card import ranking
+    from radial.scoring.score import score
+    from radial.scoring.table import print_cards
+    from radial.training.conventions import SCORES
+
+    check_writable(None if file == "-" else file, html)
     if by is not None:
-        name = parse(by)[0]
         asked = None if settings.scores is None else {parse(one)[0] for one in settings.scores}
-        if asked is not None and name not in asked:
+        if asked is not None and parse(by)[0] not in asked:
             raise ValueError(f"--by {by} is not among --scores {', '.join(settings.scores or ())}")
     if html is not None:
         if settings.data is None:
@@ -41,36 +76,55 @@ def score_targets(
         from radial.scoring.page import page
 
         check_plotly()  # now, not after minutes of computing
-    targets = list(dict.fromkeys(targets))
     with Bars() as progress:
         cards = score(targets, settings, figures=html is not None, progress=progress)
     order, sentences = ranking(cards, by)
-    if json != "-":
+    if file != "-":
         print_cards(order, sentences, Console())
-    _write(json, {"ranking": sentences, "cards": [card.to_dict() for card in order]})
+    _write(file, {"ranking": sentences, "cards": [card.to_dict() for card in order]})
     for card in cards:
         _keep(card.directory, SCORES, card.to_dict())
     if html is not None:
         write_atomically(html, page(order, sentences))
-        print(f"page: {html}", file=sys.stderr if json == "-" else sys.stdout)
+        print(f"page: {html}", file=sys.stderr if file == "-" else sys.stdout)
     return 0
 
 
-def evaluate_targets(
-    targets: Sequence[str], settings: EvalSettings, *, json: str | None = None
-) -> int:
-    from radial.scoring.evaluate import evaluate, print_evaluations
+def evaluate(parser: Parser) -> Run:
+    from radial.scoring.settings import EvalSettings
 
-    check_writable(None if json == "-" else json)
+    parser.add_argument("targets", nargs="+", metavar="TARGET", help="as for radial score")
+    parser.add_argument("--json", metavar="FILE", help="write the results as JSON; - to print them")
+    parser.add_settings(EvalSettings)
+    return _evaluate
+
+
+def _evaluate(options: Namespace) -> int:
+    from radial.scoring.settings import EvalSettings
+
+    given = vars(options)
+    targets, file = given.pop("targets"), given.pop("json")
+    if "data" not in given:
+        raise ValueError("--data is needed: labelled images to evaluate on, as for radial train")
+    return _evaluate_targets(targets, EvalSettings(**given), file)
+
+
+def _evaluate_targets(targets: Sequence[str], settings: EvalSettings, file: str | None) -> int:
+    from rich.console import Console
+
+    from radial.files import check_writable
+    from radial.scoring.evaluate import evaluate, print_evaluations
+    from radial.training.conventions import EVALUATION
+
+    check_writable(None if file == "-" else file)
     results = []
     with Bars() as progress:
         for target in targets:
             results.append(evaluate(target, settings, progress=progress))
-            directory = results[-1].pop("directory")
-            _keep(directory, EVALUATION, results[-1])
-    if json != "-":
+            _keep(results[-1].pop("directory"), EVALUATION, results[-1])
+    if file != "-":
         print_evaluations(results, Console())
-    _write(json, results)
+    _write(file, results)
     return 0
 
 
@@ -78,21 +132,25 @@ def _keep(directory: str | Path | None, name: str, values: Any) -> None:
     """Beside the run's result.json; where that cannot be written, what was found still counts."""
     if directory is None:
         return
+    from radial.scoring.table import write_json
+
     path = Path(directory) / name
     try:
-        if path.is_file() and "asked" in to_json.loads(path.read_bytes()):
-            print(f"radial: {path} belongs to a study and stays as it is", file=sys.stderr)
+        if path.is_file() and "asked" in json.loads(path.read_bytes()):
+            warn(f"{path} belongs to a study and stays as it is")
             return
     except (OSError, ValueError):
         pass  # unreadable: it is replaced
     try:
         write_json(path, values)
     except OSError as error:
-        print(f"radial: {name} was not written: {error}", file=sys.stderr)
+        warn(f"{name} was not written: {error}")
 
 
 def _write(file: str | None, values: Any) -> None:
+    from radial.scoring.table import write_json
+
     if file == "-":
-        print(to_json.dumps(values, indent=2, allow_nan=False, ensure_ascii=False))
+        print(json.dumps(values, indent=2, allow_nan=False, ensure_ascii=False))
     elif file is not None:
         write_json(file, values)

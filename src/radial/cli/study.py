@@ -1,46 +1,27 @@
-"""`radial study VERB`: parse, import late, call one function."""
+"""`radial study VERB` and `radial demo`: parse, import late, call one function."""
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
-from collections.abc import Callable
+import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from radial.terminal import Parser, dispatch, positive
+from radial.cli.terminal import NUMBER, POSITIVE, WHOLE, Commands, Parser, Run, needs, warn
 
-USAGE = """radial study: many runs from one plan
-
-usage: radial study VERB [options]
-
-  plan     the runs of a study and how long they will take
-  run      execute what is not complete yet; again after an interruption
-  status   what is done, running, failed and left
-  submit   the same as an array job of SLURM
-  import   published MLflow exports, into the same form
-  audit    runs that did not learn, and what is left without them
-  report   one HTML page, Markdown, CSV and Parquet
-
-`radial study VERB --help` lists the options of a verb.
-"""
+LIBRARIES = ("pandas", "plotly", "shap", "xgboost")
 
 
-def main(arguments: list[str]) -> int:
-    return dispatch("study", USAGE, VERBS, arguments)
-
-
-def _study_parser(verb: str, text: str) -> Parser:
-    """With the study, and what may be changed of it."""
-    parser = Parser(f"study {verb}", text)
-    parser.add_argument("study", help="YAML file, directory of a study, or preset: " + _presets())
-    parser.add_argument(
+def _add_study(parser: Parser) -> None:
+    """The study, and what may be changed of it."""
+    add = parser.add_argument
+    add("study", metavar="STUDY", help=f"YAML file, directory of a study, or preset: {_presets()}")
+    add(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes",
         help="change a setting, such as data=cifar10, epochs=5 or seeds=[0,1]",
     )  # fmt: skip
-    parser.add_argument("--yes", action="store_true", help="also when there are very many runs")
-    return parser
+    add("--yes", action="store_true", help="also when there are very many runs")
 
 
 def _presets() -> str:
@@ -49,7 +30,7 @@ def _presets() -> str:
     return ", ".join(presets())
 
 
-def _planned(options: argparse.Namespace) -> tuple[Any, Any]:
+def _planned(options: Namespace) -> tuple[Any, Any]:
     from radial.study.plan import LIMIT, read_study
 
     for change in options.changes:
@@ -62,13 +43,14 @@ def _planned(options: argparse.Namespace) -> tuple[Any, Any]:
     return study, runs
 
 
-def plan(arguments: list[str]) -> int:
-    parser = _study_parser(
-        "plan", "The runs of a study, their number, and an estimate of the time."
-    )
+def plan(parser: Parser) -> Run:
+    _add_study(parser)
     parser.add_argument("--no-trial", action="store_true", help="no timed steps, no estimate")
-    parser.add_argument("--threads", type=positive, help="of torch, for the estimate")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--threads", type=POSITIVE, metavar="N", help="of torch, for the estimate")
+    return _plan
+
+
+def _plan(options: Namespace) -> int:
     study, runs = _planned(options)
     from radial.study.estimate import print_estimate, print_plan
 
@@ -78,16 +60,20 @@ def plan(arguments: list[str]) -> int:
     return 0
 
 
-def run(arguments: list[str]) -> int:
-    parser = _study_parser("run", "Execute what is not complete: train, evaluate, score.")
-    parser.add_argument("--out", type=Path, help="directory of the study; by default studies/NAME")
-    parser.add_argument("--executor", default="local", help="local or ray")
-    parser.add_argument("--workers", type=positive, help="local: processes; one a core, or a GPU")
-    parser.add_argument("--threads", type=positive, help="local: of torch in each worker")
-    parser.add_argument("--address", help="ray: of the cluster; by default one on this machine")
-    parser.add_argument("--cpus", type=positive, default=1, help="ray: of each run")
-    parser.add_argument("--gpus", type=float, default=0.0, help="ray: of each run")
-    options = parser.parse_args(arguments)
+def run(parser: Parser) -> Run:
+    _add_study(parser)
+    add = parser.add_argument
+    add("--out", type=Path, metavar="DIR", help="directory of the study; by default studies/NAME")
+    add("--executor", default="local", metavar="NAME", help="local or ray")
+    add("--workers", type=POSITIVE, metavar="N", help="local: processes; one a core, or a GPU")
+    add("--threads", type=POSITIVE, metavar="N", help="local: of torch in each worker")
+    add("--address", help="ray: of the cluster; by default one on this machine")
+    add("--cpus", type=POSITIVE, metavar="N", default=1, help="ray: of each run (1)")
+    add("--gpus", type=NUMBER, metavar="X", default=0.0, help="ray: of each run (0)")
+    return _run
+
+
+def _run(options: Namespace) -> int:
     from radial.checks import check_choice
 
     check_choice("executor", options.executor, ("local", "ray"))
@@ -119,14 +105,14 @@ def run(arguments: list[str]) -> int:
     return 1 if failed else 0
 
 
-def _store(options: argparse.Namespace, study: Any) -> Any:
+def _store(options: Namespace, study: Any) -> Any:
     from radial.study.store import STUDY, Store
 
     given = Path(options.study).expanduser()
     known = given if (given / STUDY).is_file() else None
     out = options.out or known or Path("studies") / study.name
     store = Store(out.resolve())
-    store.create(study, tell=_warn)
+    store.create(study, tell=warn)
     return store
 
 
@@ -140,11 +126,13 @@ def shares(workers: int | None, threads: int | None, runs: int) -> tuple[int, in
     return workers, threads or max(1, cores // workers)
 
 
-def status(arguments: list[str]) -> int:
-    parser = Parser("study status", "What is done, running, failed and left.")
-    parser.add_argument("directory", type=Path)
+def status(parser: Parser) -> Run:
+    parser.add_argument("directory", type=Path, metavar="DIR")
     parser.add_argument("--all", action="store_true", help="a line for each run")
-    options = parser.parse_args(arguments)
+    return _status
+
+
+def _status(options: Namespace) -> int:
     from rich.console import Console
 
     from radial.study.status import STATES, Watcher, headline, table
@@ -154,7 +142,7 @@ def status(arguments: list[str]) -> int:
     if not (store.path / STUDY).is_file() and (imported := len(store.runs())):
         print(f"{imported} imported runs; nothing is planned")
         return 0
-    states = Watcher(store, tell=_warn).look()
+    states = Watcher(store, tell=warn).look()
     print(headline(states))
     which = tuple(STATES) if options.all else ("running", "failed")
     if any(state.state in which for state in states):
@@ -162,21 +150,21 @@ def status(arguments: list[str]) -> int:
     return 0
 
 
-def submit(arguments: list[str]) -> int:
-    parser = _study_parser("submit", "An array job of SLURM whose tasks work on the plan.")
-    parser.add_argument("--out", type=Path, help="directory of the study, seen by all nodes")
-    parser.add_argument(
-        "--tasks", type=positive, help="of the array; by default a run each, at most 64"
-    )
-    parser.add_argument("--cpus", type=positive, default=1, help="of each task")
-    parser.add_argument("--gpus", type=int, default=0, help="of each task")
-    parser.add_argument("--time", help="limit of a task, such as 04:00:00")
-    parser.add_argument("--partition")
-    parser.add_argument(
-        "--sbatch", action="append", default=[], metavar="OPTION", help="such as --account=NAME"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="write the script only")
-    options = parser.parse_args(arguments)
+def submit(parser: Parser) -> Run:
+    _add_study(parser)
+    add = parser.add_argument
+    add("--out", type=Path, metavar="DIR", help="directory of the study, seen by all nodes")
+    add("--tasks", type=POSITIVE, metavar="N", help="of the array; a run each, at most 64")
+    add("--cpus", type=POSITIVE, metavar="N", default=1, help="of each task (1)")
+    add("--gpus", type=WHOLE, metavar="N", default=0, help="of each task (0)")
+    add("--time", help="limit of a task, such as 04:00:00")
+    add("--partition", metavar="NAME", help="of the cluster")
+    add("--sbatch", action="append", default=[], metavar="OPTION", help="such as --account=NAME")
+    add("--dry-run", action="store_true", help="write the script only")
+    return _submit
+
+
+def _submit(options: Namespace) -> int:
     study, runs = _planned(options)
     store = _store(options, study)
     from radial.study.slurm import Array, submit
@@ -193,36 +181,38 @@ def submit(arguments: list[str]) -> int:
     return 0
 
 
-def import_(arguments: list[str]) -> int:
-    parser = Parser("study import", "Runs from MLflow exports, in the order of their rows.")
+def import_(parser: Parser) -> Run:
     for name, text in (("--mlflow-csv", "training table"), ("--eval-csv", "evaluation table")):
         parser.add_argument(
             name, action="append", nargs="+", type=Path, required=True, metavar="FILE",
             help=f"{text}; may be given several times, in pairs",
         )  # fmt: skip
     parser.add_argument("--out", type=Path, required=True, help="directory of the study")
-    options = parser.parse_args(arguments)
+    return _import
+
+
+def _import(options: Namespace) -> int:
     trained, evaluated = (
         [path for group in files for path in group]
         for files in (options.mlflow_csv, options.eval_csv)
     )
     if len(trained) != len(evaluated):
         raise ValueError(f"{len(trained)} training tables but {len(evaluated)} evaluation tables")
-    _needs_study()
+    needs("study", *LIBRARIES)
     from radial.study.importing import import_exports
 
-    import_exports(list(zip(trained, evaluated)), options.out, tell=_warn)
+    import_exports(list(zip(trained, evaluated)), options.out, tell=warn)
     return 0
 
 
-def audit(arguments: list[str]) -> int:
-    parser = Parser(
-        "study audit", "Runs that did not learn, and what correlations are without them."
-    )
-    parser.add_argument("directory", type=Path)
+def audit(parser: Parser) -> Run:
+    parser.add_argument("directory", type=Path, metavar="DIR")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the flagged runs")
-    options = parser.parse_args(arguments)
-    _needs_study()
+    return _audit
+
+
+def _audit(options: Namespace) -> int:
+    needs("study", *LIBRARIES)
     from rich.console import Console
 
     from radial.files import check_writable, write_atomically
@@ -231,7 +221,7 @@ def audit(arguments: list[str]) -> int:
     from radial.study.table import directions, read_runs
 
     check_writable(options.csv)
-    runs = final(read_runs(options.directory, tell=_warn))
+    runs = final(read_runs(options.directory, tell=warn))
     found = audit(runs, directions(runs))
     print_audit(found, Console())
     if options.csv is not None:
@@ -239,17 +229,18 @@ def audit(arguments: list[str]) -> int:
     return 0
 
 
-def report(arguments: list[str]) -> int:
-    parser = Parser("study report", "One HTML page; Markdown and tables by option.")
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--html", type=Path, metavar="FILE", help="by default DIR/report.html")
-    parser.add_argument("--markdown", type=Path, metavar="FILE")
-    parser.add_argument(
-        "--small", action="store_true", help="load plotly.js from its CDN: figures need the network"
-    )
-    parser.add_argument("--tables", type=Path, metavar="DIR", help="every table as CSV and Parquet")
-    options = parser.parse_args(arguments)
-    _needs_study()
+def report(parser: Parser) -> Run:
+    add = parser.add_argument
+    add("directory", type=Path, metavar="DIR")
+    add("--html", type=Path, metavar="FILE", help="by default DIR/report.html")
+    add("--markdown", type=Path, metavar="FILE", help="the same as Markdown")
+    add("--small", action="store_true", help="plotly.js from its CDN: figures need the network")
+    add("--tables", type=Path, metavar="DIR", help="every table as CSV and Parquet")
+    return _report
+
+
+def _report(options: Namespace) -> int:
+    needs("study", *LIBRARIES)
     from radial.files import check_writable
     from radial.study.report import write_report
 
@@ -262,31 +253,49 @@ def report(arguments: list[str]) -> int:
         markdown=options.markdown,
         tables=options.tables,
         small=options.small,
-        tell=_warn,
+        tell=warn,
     ):
         print(line)
     return 0
 
 
-def _needs_study() -> None:
-    from importlib.util import find_spec
-
-    missing = [name for name in ("pandas", "plotly", "shap", "xgboost") if find_spec(name) is None]
-    if missing:
-        names = ", ".join(missing)
-        raise ValueError(f"{names} is not installed: pip install 'radial-ssl[study]'")
-
-
-def _warn(line: str) -> None:
-    print(f"radial: {line}", file=sys.stderr)
+def demo(parser: Parser) -> Run:
+    """SimCLR and MoCo with LightlySSL's head, radial's and the published one, at three learning
+    rates and two seeds: trained, evaluated with labels, scored without.
+    """
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", default=Path("demo"), help="folder (demo)"
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    return _demo
 
 
-VERBS: dict[str, Callable[[list[str]], int]] = {
-    "plan": plan,
-    "run": run,
-    "status": status,
-    "submit": submit,
-    "import": import_,
-    "audit": audit,
-    "report": report,
+def _demo(options: Namespace) -> int:
+    needs("study", *LIBRARIES)
+    began = time.monotonic()
+    options.study, options.yes, options.executor = "quick", False, "local"
+    options.workers = options.threads = None
+    if failed := _run(options):
+        return failed
+    from rich.console import Console
+
+    from radial.study.report import write_report
+    from radial.study.status import overview
+    from radial.study.table import read_runs
+
+    Console().print(overview(read_runs(options.out)), highlight=False)
+    print(f"\n{time.monotonic() - began:.0f} s")
+    for line in write_report(options.out, html=options.out / "report.html"):
+        print(line)
+    return 0
+
+
+COMMANDS: Commands = {
+    "plan": ("the runs of a study and how long they will take", plan),
+    "run": ("train, evaluate and score what is not complete yet", run),
+    "status": ("what is done, running, failed and left", status),
+    "submit": ("the same as an array job of SLURM", submit),
+    "import": ("published MLflow exports, into the same form", import_),
+    "audit": ("runs that did not learn, and correlations without them", audit),
+    "report": ("one HTML page; Markdown and tables by option", report),
 }

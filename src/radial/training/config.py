@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from radial.checks import check_choice, check_number, check_size
 
@@ -134,6 +134,20 @@ class RunConfig:
         loggers: any of tensorboard, mlflow, wandb, beside metrics.csv.
         on_collapse: warn, or stop when a head is dead or embeddings have collapsed.
     """
+
+    GROUPS: ClassVar = {  # of options, for --help
+        "what is trained": "method head backbone weights seed",
+        "images": "data data_root split image_size max_bad_images workers",
+        "views": "color_strength min_scale",
+        "head": "hidden_dim output_dim num_layers num_kernels radial_function distance normalize "
+        "residual head_batch_norm published_head calibrate",
+        "method": "temperature momentum queue_size prototypes",
+        "optimisation": "epochs batch_size optimizer base_lr weight_decay warmup_epochs "
+        "kernel_lr_scale shape_lr_scale",
+        "machine": "precision accelerator devices num_nodes threads",
+        "what is kept and watched": "out save_every knn monitor monitor_every monitor_unit loggers "
+        "on_collapse",
+    }
 
     method: str = "simclr"
     head: str = "default"

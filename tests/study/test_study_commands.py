@@ -95,14 +95,14 @@ def test_a_failure_is_told_with_its_error(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["plans"], "unknown verb 'plans' of radial study; known: plan, run"),
-        (["plan"], "the following arguments are required: study"),
+        (["plans"], "unknown command 'plans'; known: plan, run"),
+        (["plan"], "the following arguments are required: STUDY"),
         (["plan", "none.yaml"], "no study 'none.yaml'"),
         (["plan", "quick", "--set", "epochs"], "--set takes KEY=VALUE"),
         (["plan", "quick", "--set", "speed=3"], "unknown settings speed"),
         (["plan", "quick", "--set", "epochs=[]"], "the range of epochs is empty"),
         (["plan", "paper-rbfn"], "which data?"),
-        (["plan", "quick", "--threads", "0"], "'0' is not a number of at least 1"),
+        (["plan", "quick", "--threads", "0"], "--threads must be at least 1, not 0"),
         (["run", "quick", "--executor", "dask"], "unknown executor 'dask'; known: 'local', 'ray'"),
         (["status", "nowhere"], "nowhere is not a study"),
         (["audit", "nowhere"], "nowhere is not a study"),
