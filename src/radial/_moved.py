@@ -19,6 +19,7 @@ MOVED = {
     "radial.data.stats": "radial.data.statistics",
     "radial.distance": "radial.rbf.distance",
     "radial.evaluation.heads": "radial.evaluation.fit_head",
+    "radial.evaluation.knn": "radial.evaluation.classification",
     "radial.fitting": "radial.rbf.fitting",
     "radial.functions": "radial.rbf.functions",
     "radial.heads": "radial.rbf.heads",

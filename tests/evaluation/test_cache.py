@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+import radial
 from radial import RBFNProjectionHead
 from radial.data.augmentations import recipe
 from radial.data.images import Files, Images
@@ -138,6 +139,13 @@ def test_whatever_features_depend_on_is_part_of_the_key(cache: Cache, name: str)
     assert computed > 0
     assert_equal(changed, passes(inputs, None)[0])
     assert passes(make_inputs(), cache)[1] == 0  # still there
+
+
+def test_another_version_computes_again(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes(make_inputs(), cache)
+    assert passes(make_inputs(), cache)[1] == 0
+    monkeypatch.setattr(radial, "__version__", "0.1.0.post1")
+    assert passes(make_inputs(), cache)[1] > 0
 
 
 def test_another_class_with_the_same_weights(cache: Cache) -> None:

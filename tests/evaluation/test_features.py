@@ -17,8 +17,8 @@ from radial import RBFLayer, RBFNProjectionHead
 from radial.data import DataError, load_data
 from radial.data.augmentations import View, recipe
 from radial.data.images import Files, Images
+from radial.evaluation.classification import knn_accuracy
 from radial.evaluation.features import Layers, NotFinite, extract, extract_layers
-from radial.evaluation.knn import knn_accuracy
 from radial.evaluation.probe import logistic_regression
 
 N, STORED, SIZE = 23, 20, 16

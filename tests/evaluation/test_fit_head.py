@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import math
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, distributed, multiprocessing
 from torch.nn import functional as F
 
 from radial import RBFLayer, RBFNProjectionHead, calibrate, diagnose, load_kernels
@@ -231,3 +233,21 @@ def with_nan() -> Tensor:
 def test_bad_input(features: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fit_head(features, **options)
+
+
+def _fit_on_one_rank(rank: int, folder: str) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
+    distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
+    if rank == 0:  # the other one leaves: whoever waits for it gets an error
+        fitted = fit_head(clustered(), **QUICK)
+        torch.save((fitted.losses, fitted.head.state_dict()), f"{folder}/fitted.pt")
+
+
+def test_one_rank_of_several_fits_a_head_without_the_others(tmp_path: Path) -> None:
+    multiprocessing.spawn(_fit_on_one_rank, args=(str(tmp_path),), nprocs=2)
+    losses, state = torch.load(tmp_path / "fitted.pt", weights_only=True)
+    alone = fit_head(clustered(), **QUICK)
+    assert losses == pytest.approx(alone.losses)
+    assert all(
+        torch.allclose(state[name], value) for name, value in alone.head.state_dict().items()
+    )

@@ -9,8 +9,8 @@ import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier
 
-import radial.evaluation.knn as module
-from radial.evaluation.knn import knn, knn_accuracy
+import radial.evaluation.classification as module
+from radial.evaluation.classification import knn, knn_accuracy
 
 
 def clusters(generator, classes: int = 8, spread: float = 1.0):
@@ -44,6 +44,15 @@ def test_agrees_with_scikit_learn(k, temperature, rows, generator, monkeypatch) 
         found.accuracy,
         abs=0.011,  # float32 may order two neighbours differently
     )
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e-25])
+def test_scale_makes_no_difference_even_where_float32_cannot_hold_squares(scale, generator) -> None:
+    train, train_labels, test, test_labels = clusters(generator)
+    usual = knn(train, train_labels, test, test_labels).accuracy
+    assert usual > 0.5
+    found = knn(train * scale, train_labels, test * scale, test_labels).accuracy
+    assert found == pytest.approx(usual, abs=0.011)
 
 
 def test_small_temperatures_do_not_underflow(generator) -> None:

@@ -51,6 +51,20 @@ def three_parts(generator, n=400, d=24, k=8, **more):
     return [t for pair in zip(x.split(sizes), labels.split(sizes)) for t in pair]
 
 
+@pytest.mark.parametrize("scale", [1e20, 1e-25])
+def test_scale_makes_no_difference_even_where_float32_cannot_hold_squares(scale, generator) -> None:
+    """At 1e20 all variances were inf, all features 0: chance, called converged."""
+    parts = three_parts(generator, apart=2.0)
+    scaled = [x * scale if x.is_floating_point() else x for x in parts]
+    usual, found = exact_probe(*parts), exact_probe(*scaled)
+    assert usual.accuracy > 0.8
+    assert found.converged
+    assert found.accuracy == pytest.approx(usual.accuracy, abs=0.01)
+    exact = 2.0**70  # rounds nothing, so nothing may differ
+    (one,), (other,) = (standardised(Part(x, parts[1])) for x in (parts[0], parts[0] * exact))
+    assert torch.equal(one.x, other.x)
+
+
 def objective(weight, bias, x, y, strength: float) -> float:
     """scikit-learn's, in float64; for two classes by its one vector."""
     w, b, x = (np.asarray(t, dtype=np.float64) for t in (weight, bias, x))

@@ -12,7 +12,7 @@ import torch
 from radial import metrics
 from radial.metrics.compute import COMPUTE, Sample, kernel_scores
 from radial.metrics.registry import LAYERS, SCORES, parse, quality
-from radial.metrics.scores import Score, Scores, compare, interval
+from radial.metrics.scores import Score, Scores, compare, half_sample_interval
 from radial.metrics.separation import center_rank, center_spread, sns
 from radial.rbf.kernels import Kernels
 
@@ -211,15 +211,15 @@ def test_interval_covers_what_new_images_give() -> None:
 
 
 def test_interval_needs_replicates() -> None:
-    assert interval(1.0, ()) == (None, None)
-    assert interval(1.0, (1.0, math.nan, math.nan)) == (None, None)
-    assert interval(math.nan, (1.0, 2.0)) == (None, None)
-    low, high = interval(1.0, (0.9, 1.1))
+    assert half_sample_interval(1.0, ()) == (None, None)
+    assert half_sample_interval(1.0, (1.0, math.nan, math.nan)) == (None, None)
+    assert half_sample_interval(math.nan, (1.0, 2.0)) == (None, None)
+    low, high = half_sample_interval(1.0, (0.9, 1.1))
     assert low < 0.0 < 2.0 < high  # two of them say little
 
 
 def scored(value: float, replicates: tuple[float, ...], better: str = "higher") -> Score:
-    low, high = interval(value, replicates)
+    low, high = half_sample_interval(value, replicates)
     return Score(
         name="x", layer="backbone", value=value, low=low, high=high, samples=10, better=better,
         replicates=replicates,

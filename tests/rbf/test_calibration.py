@@ -147,6 +147,20 @@ def test_same_on_every_rank_though_heads_and_features_differ(tmp_path: Path) -> 
     assert all(torch.equal(one[key], two[key]) for key in one)
 
 
+def test_a_head_that_ranks_cannot_exchange_is_named_and_left_alone(tmp_path: Path) -> None:
+    """As under NCCL: this group, too, takes tensors of GPUs only."""
+    store = f"file://{tmp_path}/store"
+    distributed.init_process_group("cuda:gloo", store, rank=0, world_size=1)
+    try:
+        head = RBFNProjectionHead(64, 64, 32, num_kernels=16)
+        before = copy.deepcopy(head)
+        with pytest.raises(ValueError, match=r"is on cpu, but .* on cuda .*head.to\('cuda'\)"):
+            calibrate(head, features())
+        assert states_equal(head, before)
+    finally:
+        distributed.destroy_process_group()
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [

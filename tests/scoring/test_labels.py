@@ -10,8 +10,8 @@ import torch
 from rich.console import Console
 
 from radial.data import load_data
+from radial.evaluation.classification import knn_accuracy
 from radial.evaluation.features import extract
-from radial.evaluation.knn import knn_accuracy
 from radial.evaluation.probe import probe
 from radial.scoring.evaluate import evaluate, print_evaluations
 from radial.scoring.settings import EvalSettings

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import radial
 from radial.checks import check_number
 from radial.data.images import Images
 from radial.files import write_atomically
@@ -96,7 +97,7 @@ def default_cache() -> Cache:
     return Cache(Path(os.environ.get("RADIAL_DATA") or "~/.cache/radial") / "features")
 
 
-def fingerprint(
+def cache_key(
     modules: Sequence[nn.Module | None], images: Images, settings: Mapping[str, Any]
 ) -> str:
     """SHA-256 of what features depend on: modules, images in their order, and JSON settings.
@@ -104,9 +105,10 @@ def fingerprint(
     Of modules all tensors count, and each submodule's class, printed form and plain attributes
     (numbers, strings, tuples of them), since a forward pass may depend on them; its code does
     not. Of images in memory the pixels count, of files their folder, names, sizes and times.
-    The version of torch counts, too: another one may round otherwise.
+    The versions of radial and torch count, too: another one may prepare images or round otherwise.
     """
-    digest = hashlib.sha256(f"{_FORMAT} {torch.__version__}\n".encode())
+    versions = f"{radial.__version__} {torch.__version__}"
+    digest = hashlib.sha256(f"{_FORMAT} {versions}\n".encode())
     digest.update(json.dumps(settings, sort_keys=True).encode())
     for module in modules:
         digest.update(b"\nmodule\n")

@@ -21,7 +21,7 @@ from radial.checks import check_finite, check_shape, check_size, one_line
 from radial.data.augmentations import View
 from radial.data.images import Data, Images
 from radial.data.views import apply, draw_parameters
-from radial.evaluation.cache import Cache, fingerprint
+from radial.evaluation.cache import Cache, cache_key
 from radial.rbf.layer import deepest_rbf_layer
 
 Prepare = Callable[[Tensor, int], Tensor]  # pixels (B, 3, S, S) from image `start` on → input
@@ -110,7 +110,7 @@ def extract_layers(
             "batch": batch,  # which can change the last bit
             "device": _place(backbone).device.type,
         }
-        key = fingerprint([backbone, projection_head], images, settings)
+        key = cache_key([backbone, projection_head], images, settings)
         known = cache.get(key)
         if known is not None:
             if progress is not None:

@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from radial.checks import check_finite, check_number, check_size, check_tensor
 from radial.methods.simclr import nt_xent
-from radial.rbf.calibration import MAX_SAMPLES, calibrate
+from radial.rbf.calibration import MAX_SAMPLES, calibrate_alone
 from radial.rbf.heads import RBFNProjectionHead
 from radial.rbf.health import HealthReport, diagnose
 from radial.rbf.layer import at_least_float32
@@ -88,15 +88,32 @@ def fit_head(
     Features are standardised first, and the head takes that on: it wants raw features, whose
     scale and offset make no difference, and gives constant ones no weight. ``hidden_dim`` is F,
     256 at most, unless given. The result depends on the features and the seed alone, and
-    torch's own random state is not touched.
+    torch's own random state is not touched; under ``torch.distributed`` each rank fits its own,
+    and one rank may do so while others do something else.
 
-    Raises ValueError for NaN or inf, constant features, and fewer than 2 images a kernel.
+    Args:
+        features: (n, q, F) of views, or (N, F); frozen, at least 2 images a kernel.
+        num_kernels: of the RBF layer.
+        output_dim: of the head.
+        hidden_dim: what the RBF layer sees; F, 256 at most, unless given.
+        steps: of AdamW.
+        batch: images a step, no more than there are.
+        temperature: of NT-Xent.
+        lr: of the weights; centres take ten times as much.
+        seed: of the head, the order of images and the choice of views.
 
-    >>> clusters = torch.randn(4, 16, generator=Generator().manual_seed(0)).repeat(50, 1)
-    >>> noise = torch.randn(200, 2, 16, generator=Generator().manual_seed(1))
-    >>> fitted = fit_head(clusters[:, None] + 0.3 * noise, num_kernels=8, steps=30)
-    >>> fitted.status, fitted.losses[-1] < fitted.constant_loss
-    ('alive', True)
+    Returns:
+        The head for raw features, in eval mode, with the losses and its health.
+
+    Raises:
+        ValueError: NaN or inf, constant features, or fewer than 2 images a kernel.
+
+    Example:
+        >>> clusters = torch.randn(4, 16, generator=Generator().manual_seed(0)).repeat(50, 1)
+        >>> noise = torch.randn(200, 2, 16, generator=Generator().manual_seed(1))
+        >>> fitted = fit_head(clusters[:, None] + 0.3 * noise, num_kernels=8, steps=30)
+        >>> fitted.status, fitted.losses[-1] < fitted.constant_loss
+        ('alive', True)
     """
     x = _checked(features, num_kernels)
     check_size("steps", steps)
@@ -116,7 +133,7 @@ def fit_head(
             ).to(x.device)
         generator = Generator().manual_seed(seed)
         some = _sample(x, generator)
-        calibrate(head, standard(some), seed=seed)
+        calibrate_alone(head, standard(some), seed=seed)
         pairs = _pairs(x, standard, batch, generator)
         losses = _train(head, pairs, steps=steps, temperature=temperature, lr=lr)
         _take_raw(head, standard, some.float())
@@ -221,7 +238,7 @@ def _train(
     head.train()
     for _ in range(steps):
         first, second = next(pairs)
-        loss = nt_xent(head(first), head(second), temperature)
+        loss = nt_xent(head(first), head(second), temperature, gather=False)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -24,7 +24,13 @@ from torch.nn import functional as F
 from radial.checks import check_choice, check_size
 from radial.data.images import Collection, Data
 from radial.data.splits import split_paper
-from radial.evaluation.classification import Classification, Part, classification, labelled
+from radial.evaluation.classification import (
+    Classification,
+    Part,
+    classification,
+    labelled,
+    to_about_one,
+)
 from radial.evaluation.features import extract
 from radial.evaluation.logistic import TOLERANCE, Fit, Regression
 
@@ -284,13 +290,16 @@ def logistic_regression(
 
 def standardised(train: Part, *others: Part) -> list[Part]:
     """Mean 0 and variance 1 over train, and 0 where it is constant; all parts to where train is."""
-    variance, mean = torch.var_mean(train.x, dim=0, correction=0)
+    unit = to_about_one(train.x, dim=0)
+    x = train.x * unit
+    variance, mean = torch.var_mean(x, dim=0, correction=0)
     std = variance.sqrt()
-    low, high = torch.aminmax(train.x, dim=0)
+    low, high = torch.aminmax(x, dim=0)
     varies = std > 10.0 * torch.finfo(std.dtype).eps * torch.maximum(-low, high)
     scale = torch.where(varies, 1.0 / std, 0.0)
+    del x
     return [
-        Part((part.x.to(mean) - mean) * scale, part.labels.to(mean.device))
+        Part((part.x.to(mean) * unit).sub_(mean).mul_(scale), part.labels.to(mean.device))
         for part in (train, *others)
     ]
 

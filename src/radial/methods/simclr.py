@@ -54,15 +54,16 @@ class SimCLR(Method):
         return constant_loss(self.name, batch_size=batch)
 
 
-def nt_xent(z0: Tensor, z1: Tensor, temperature: float) -> Tensor:
-    """NT-Xent of this rank's 2B embeddings among the 2BW of all ranks.
+def nt_xent(z0: Tensor, z1: Tensor, temperature: float, *, gather: bool = True) -> Tensor:
+    """NT-Xent of this rank's 2B embeddings among the 2BW of all ranks; or, alone, W = 1.
 
     LightlySSL's loss does the same on one process; on several GPUs its diagonal mask is made
     on the CPU and indexed by tensors on the device, which torch refuses.
     """
     z0, z1 = F.normalize(z0, dim=1), F.normalize(z1, dim=1)
-    everyone = torch.cat([gathered(z0), gathered(z1)])  # (2BW, d)
-    mine = torch.arange(len(z0), device=z0.device) + dist.rank() * len(z0)
+    everyone = torch.cat([gathered(z0), gathered(z1)] if gather else [z0, z1])  # (2BW, d)
+    first = dist.rank() * len(z0) if gather else 0
+    mine = torch.arange(first, first + len(z0), device=z0.device)
     other = mine + len(everyone) // 2
     itself, partner = torch.cat([mine, other]), torch.cat([other, mine])
     logits = torch.cat([z0, z1]) @ everyone.T / temperature

@@ -31,7 +31,7 @@ def alignment(views: Tensor) -> float:
     >>> alignment(torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]))
     2.0
     """
-    check_views(views, least=1)
+    _check_grouped(views, least=1)
     views, q = views.detach(), views.shape[1]
     total = 0.0
     for x, length in zip(row_blocks(views), row_blocks(lengths(views), views[0].numel())):
@@ -56,7 +56,7 @@ def lidar(views: Tensor, *, delta: float, epsilon: float = 1e-7) -> float:
     λ is at most n − 1 long, so n bounds the value: a warning where n ≤ D. Where all images have
     the same mean, Sb is 0 and the value 1: the smallest.
     """
-    check_views(views, least=2)
+    _check_grouped(views, least=2)
     if not delta > 0.0:
         raise ValueError(f"delta must be a finite number above 0, not {delta!r}")
     check_number("delta", delta)
@@ -130,7 +130,7 @@ def view_retrieval(views: Tensor, *, shrinkage: float = RETRIEVAL_SHRINKAGE) -> 
     return 1.0 - float(torch.log1p(ahead.double()).mean()) / math.log(n * q - q + 1)
 
 
-def check_views(views: Tensor, least: int) -> None:
+def _check_grouped(views: Tensor, least: int) -> None:
     """(n, q, D) with q ≥ 2, floating point and finite."""
     check_tensor("views", views)
     if views.dim() != 3 or len(views) < least or views.shape[1] < 2 or views.shape[2] < 1:

@@ -130,7 +130,7 @@ def _score(info: ScoreInfo, layer: str, sample: Sample, halves: tuple[float, ...
         except ValueError as error:
             value, trouble = math.nan, f"not computed: {error}"
     lines = [trouble, *(str(warning.message) for warning in told)]
-    low, high = interval(value, halves)
+    low, high = half_sample_interval(value, halves)
     return Score(
         name=info.name,
         layer=layer,
@@ -154,7 +154,9 @@ def _quiet(info: ScoreInfo, sample: Sample) -> float:
             return math.nan
 
 
-def interval(value: float, replicates: Sequence[float]) -> tuple[float | None, float | None]:
+def half_sample_interval(
+    value: float, replicates: Sequence[float]
+) -> tuple[float | None, float | None]:
     """value ± t₉₅ · standard deviation of the half-samples; None where there are too few."""
     from scipy.stats import t
 
@@ -189,7 +191,7 @@ def compare(first: Score, second: Score) -> Comparison:
     paired = first.samples == second.samples and len(first.replicates) == len(second.replicates)
     if not pairs or not paired:
         return Comparison(difference=difference, low=None, high=None)
-    low, high = interval(
+    low, high = half_sample_interval(
         difference, [quality(first.better, a) - quality(second.better, b) for a, b in pairs]
     )
     return Comparison(difference=difference, low=low, high=high)

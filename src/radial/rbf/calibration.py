@@ -40,9 +40,47 @@ def calibrate(head: nn.Module, features: Tensor | Iterable[Tensor], *, seed: int
     8,192 samples are used. The result depends on the head, the features and the seed alone;
     under ``torch.distributed`` every rank must call it and gets rank 0's result.
 
-    >>> from radial import RBFNProjectionHead, calibrate
-    >>> head = calibrate(RBFNProjectionHead(512, 512, 64), 100.0 * torch.rand(256, 512))
+    Args:
+        head: an RBFLayer, an ``nn.Sequential`` with one, or a head whose ``.layers`` is one.
+        features: (samples, D), or several of them one after the other.
+        seed: of the choice of centres and of the output weights.
+
+    Returns:
+        The head itself.
+
+    Raises:
+        ValueError: nothing to calibrate, or features that do not fit, are not finite or do not
+            vary; under ``torch.distributed`` a head where the ranks cannot exchange it.
+
+    Example:
+        >>> from radial import RBFNProjectionHead, calibrate
+        >>> head = calibrate(RBFNProjectionHead(512, 512, 64), 100.0 * torch.rand(256, 512))
     """
+    shared = distributed.is_available() and distributed.is_initialized()
+    if shared:
+        _check_device(head)
+    calibrate_alone(head, features, seed=seed)
+    if shared:
+        for tensor in head.state_dict().values():
+            distributed.broadcast(tensor, src=0)
+    return head
+
+
+def _check_device(head: nn.Module) -> None:
+    """Whether the ranks can exchange the head: NCCL takes tensors of GPUs only."""
+    served = [part.split(":")[0] for part in str(distributed.get_backend_config()).split(",")]
+    for device in {tensor.device.type for tensor in head.state_dict().values()} - set(served):
+        raise ValueError(
+            f"the head is on {device}, but the ranks exchange tensors on {' or '.join(served)} "
+            f"({distributed.get_backend()}): move it there first, head.to({served[0]!r})"
+        )
+
+
+@torch.no_grad()
+def calibrate_alone(
+    head: nn.Module, features: Tensor | Iterable[Tensor], *, seed: int = 0
+) -> nn.Module:
+    """:func:`calibrate` on this rank, whatever other ranks do."""
     check_size("seed", seed, minimum=0)
     stages = sequence(head)
     layers = [stage for stage in stages if isinstance(stage, RBFLayer)]
@@ -67,9 +105,6 @@ def calibrate(head: nn.Module, features: Tensor | Iterable[Tensor], *, seed: int
     except BaseException:
         head.load_state_dict(before)
         raise
-    if distributed.is_available() and distributed.is_initialized():
-        for tensor in head.state_dict().values():
-            distributed.broadcast(tensor, src=0)
     return head
 
 

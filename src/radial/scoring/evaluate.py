@@ -12,7 +12,7 @@ from rich.table import Table
 from torch import Tensor
 
 from radial.data import Data
-from radial.evaluation.knn import knn
+from radial.evaluation.classification import knn
 from radial.evaluation.probe import probe
 from radial.scoring.card import PACKAGES
 from radial.scoring.measuring import Progress, load, network_layers

@@ -11,8 +11,8 @@ import pytorch_lightning as pl
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from radial.evaluation.classification import knn_accuracy
 from radial.evaluation.features import extract
-from radial.evaluation.knn import knn_accuracy
 from radial.files import atomic
 from radial.training.module import Run, spread
 
