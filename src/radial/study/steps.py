@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from radial.training.conventions import (
     SCORES,
     STOPPED,
 )
+from radial.verdicts import DIVERGED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -141,12 +143,14 @@ def checkpoints(job: Job) -> None:
         epoch = int(path.stem.removeprefix("epoch-"))
         if epoch >= job.config.epochs:
             continue
-        row: dict[str, Any] = {"epoch": epoch, "train_loss": float(epochs[epoch]["train_loss"])}
+        loss = float(epochs[epoch]["train_loss"])
+        row: dict[str, Any] = {"epoch": epoch, "train_loss": loss if math.isfinite(loss) else None}
         if settings is not None:
             told = _evaluated(job, path, settings)
             for probe in told["probes"].values():
                 del probe["confusion"], probe["per_class"]
-            row["evaluation"] = {name: told[name] for name in ("probes", "knn", "knn_few")}
+            kept = ("probes", "knn", "knn_few", "verdict", "reason")
+            row["evaluation"] = {name: told[name] for name in kept if name in told}
         if job.study.score is not None:
             row["card"] = _scored(job, path)
         rows.append(row)
@@ -155,9 +159,13 @@ def checkpoints(job: Job) -> None:
 
 
 def _evaluated(job: Job, target: Path, settings: EvalSettings) -> dict[str, Any]:
+    from radial.evaluation.features import NotFinite
     from radial.scoring.evaluate import evaluate
 
-    found = evaluate(str(target), settings, data=job.data)
+    try:
+        found = evaluate(str(target), settings, data=job.data)
+    except NotFinite as error:  # no accuracy, and nothing that another attempt would change
+        found = {"verdict": DIVERGED, "reason": str(error), "probes": {}, "knn": {}, "knn_few": {}}
     return found | {"target": job.run.id, "directory": None}
 
 

@@ -106,7 +106,7 @@ def _row(
     row |= {name: result.get(name) for name in OF_RESULT}
     row |= {"epoch": result.get("epochs"), "train_knn": result.get("knn")}
     row |= _labels(evaluation) | _card(card)
-    start = _start(store, evaluation.get("start"), row.get("protocol"))
+    start = _labels(_start(store, evaluation.get("start")))
     return row | {f"start_{name}": start.get(name) for name in CLASSIFICATION}
 
 
@@ -121,10 +121,14 @@ def _intermediate(row: Mapping[str, Any], kept: Mapping[str, Any]) -> dict[str, 
 
 
 def _labels(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """Accuracies; of a run that diverged none, and its verdict."""
     row: dict[str, Any] = {
         "knn": evaluation.get("knn", {}).get("accuracy"),
         "knn_1pct": evaluation.get("knn_few", {}).get("accuracy"),
     }
+    if "verdict" in evaluation:
+        row |= {name: evaluation[name] for name in ("verdict", "reason")}
+        row |= dict.fromkeys((*CLASSIFICATION, "accuracy_low", "accuracy_high"))
     probes = evaluation.get("probes", {})
     if protocol := next((name for name in PROTOCOLS if name in probes), None):
         probe = probes[protocol]
@@ -139,9 +143,8 @@ def _card(card: Mapping[str, Any]) -> dict[str, Any]:
     return {"status": card.get("status")} | scores
 
 
-def _start(store: Store, name: str | None, protocol: Any) -> Mapping[str, Any]:
-    values = read_json(store.path / "start" / name) if name else {}
-    return values.get("probes", {}).get(protocol, {})  # type: ignore[no-any-return]
+def _start(store: Store, name: str | None) -> Mapping[str, Any]:
+    return read_json(store.path / "start" / name) if name else {}
 
 
 def directions(runs: pd.DataFrame) -> dict[str, str]:

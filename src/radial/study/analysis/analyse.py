@@ -28,6 +28,7 @@ from radial.study.analysis.importance import (
 )
 from radial.study.analysis.judging import compare_scores, judge_scores, regret, within
 from radial.study.analysis.peaks import PAIR_COLUMNS, paired_heads, peak_table, seed_floor
+from radial.verdicts import DIVERGED
 
 LABELS = {"train_loss": "training loss", "knn_1pct": "accuracy of a kNN with 1 % of the labels"}
 Note = tuple[str, str]  # the table that it is about ("" all of them), and what is missing
@@ -128,8 +129,12 @@ def _missing(runs: pd.DataFrame, better: Mapping[str, str]) -> Iterator[Note]:
     if not len(found):
         yield "", "no accuracy in this study: no table can be computed"
         return
-    if len(found) < len(runs):
-        yield "runs", f"{len(runs) - len(found)} of {len(runs)} runs have no accuracy: left out"
+    if left := len(runs) - len(found):
+        fallen = int(runs["verdict"].eq(DIVERGED).sum()) if "verdict" in runs else 0
+        which = f", {fallen} of them diverged" if fallen else ""
+        yield "runs", f"{left} of {len(runs)} runs have no accuracy{which}: left out"
+        others = f"a random pick, as every other, is one of the {len(found)} runs with an accuracy"
+        yield "regret", f"{others}; {left} are left out{which}"
     yield from _without_heads(found)
     yield from _without_scores(found, better)
     if not np.isfinite(seed_floor(found)["between_seeds"].to_numpy(np.float64)).any():

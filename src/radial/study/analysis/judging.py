@@ -48,7 +48,7 @@ JUDGE_COLUMNS = ("data", "score", "kind", "better", "n", "methods", "kendall", "
                  "p", "p_holm", "regret1", "regret3", "verdict")  # fmt: skip
 COMPARE_COLUMNS = ("data", "a", "b", "n", "difference", "low", "high")
 REGRET_COLUMNS = ("data", "method", "score", "kind", "n", "regret1", "regret3", "random1",
-                  "random3", "picked", "tied", "best")  # fmt: skip
+                  "random3", "picked", "tied", "best", "left_out")  # fmt: skip
 RANDOM = "random"
 CONTROLS = ("method", "epoch", "hidden_dim", "output_dim")
 WITHIN_ONLY = ("train_loss",)  # losses of two methods do not compare
@@ -189,21 +189,24 @@ def regret(runs: pd.DataFrame, better: Mapping[str, str]) -> pd.DataFrame:
     random and the expected value is given, so that a constant score is exactly a random pick.
     ``random1`` and ``random3`` are a random pick's from the same runs. ``picked`` is the run put
     first, "" where ``tied`` runs share that place; ``best`` is the first run of highest accuracy.
+    ``left_out`` counts the runs of the method that are no contestants: without an accuracy, as
+    those that diverged, or without the score.
     """
-    runs = labelled(runs)
     rows: list[dict[str, Any]] = []
-    for data, group in by_data(runs):
+    for data, group in by_data(labelled(runs)):
         columns = judged(group, better)
         for method in method_order(group["method"]):
             part = group[group["method"] == method]
             accuracy, names = numbers(part, "accuracy"), part["run"].astype(str).to_numpy()
+            planned = int((runs["data"].eq(data) & runs["method"].eq(method)).sum())
             scores = [(name, kind, oriented(numbers(part, name), way))
                       for name, way, kind in columns]  # fmt: skip
             scores.append((RANDOM, "baseline", np.zeros(len(part))))
             for name, kind, x in scores:
                 kept = np.isfinite(x)
                 if kept.any():
-                    row = {"data": data, "method": method, "score": name, "kind": kind}
+                    row = {"data": data, "method": method, "score": name, "kind": kind,
+                           "left_out": planned - int(kept.sum())}  # fmt: skip
                     rows.append(row | _picked(x[kept], accuracy[kept], names[kept]))
     return frame(rows, REGRET_COLUMNS)
 

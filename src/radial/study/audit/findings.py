@@ -46,7 +46,9 @@ def sentences(
     groups: Sequence[Group],
     correlations: pd.DataFrame,
 ) -> tuple[str, ...]:
-    """The sum, then what concerns most runs, then correlations, then what could not be checked."""
+    """The sum, then what concerns most runs, then one on the correlations of each dataset, then
+    what could not be checked.
+    """
     flagged, total = int(counts["flagged"].sum()), len(flags)
     if flagged:
         first = f"{flagged} of {total} runs show no sign of having learned"
@@ -56,16 +58,22 @@ def sentences(
     for row in counts.itertuples():
         found += _of_part(row)
     found.sort(key=lambda item: -item[0])  # stable: groups first
-    changes = correlations.dropna(subset=["spearman_all", "spearman_left"])
-    changes = changes[changes["n_left"] < changes["n_all"]]
-    size = (changes["spearman_all"] - changes["spearman_left"]).abs()
-    order = size.sort_values(ascending=False, kind="stable").index
-    moved = [
-        f"{row.data} {row.score}: Spearman with accuracy {row.spearman_all:+.2f} over {row.n_all} "
-        f"runs, {row.spearman_left:+.2f} over the {row.n_left} that are not flagged"
-        for row in changes.loc[order].itertuples()
-    ]
-    return (first, *(text for _, text in found), *moved, *_unchecked(flags))
+    told = (text for _, text in found)
+    return (first, *told, *_changes(correlations), *_unchecked(flags))
+
+
+def _changes(correlations: pd.DataFrame) -> Iterator[str]:
+    """Of each dataset the score whose correlation the flagged runs change most; all are a table."""
+    both = correlations.dropna(subset=["spearman_all", "spearman_left"])
+    both = both[both["n_left"] < both["n_all"]]
+    for data, part in both.groupby("data", sort=False):
+        row = part.loc[(part["spearman_all"] - part["spearman_left"]).abs().idxmax()]
+        turned = int((part["spearman_all"] * part["spearman_left"] < 0).sum())
+        yield (
+            f"{data} {row['score']}: Spearman with accuracy {row['spearman_all']:+.2f} over "
+            f"{row['n_all']} runs, {row['spearman_left']:+.2f} over the {row['n_left']} that are "
+            f"not flagged: the largest change; {turned} of {len(part)} scores change their sign"
+        )
 
 
 def sentence(group: Group) -> str:
@@ -93,19 +101,18 @@ def sentence(group: Group) -> str:
 
 
 def _of_part(row: Any) -> Iterator[tuple[int, str]]:
-    part, constant = f"{row.data} {row.method} {row.head}:", "a constant output"
+    part, constant = f"{row.data} {row.method} {row.head}:", row.no_signal - row.diverged
     if row.no_learning:
-        also = f"; {row.no_signal} have {constant}" if row.no_signal else ""
+        also = f"; {constant} have a constant output" if constant else ""
         yield (
-            max(row.no_learning, row.no_signal),
+            max(row.no_learning, constant),
             f"{part} {row.no_learning} of {row.runs} runs closed less than 5 % of the gap between "
             f"the loss of a constant output and the default head's{also}",
         )
-    elif row.no_signal:
-        yield (
-            row.no_signal,
-            f"{part} {row.no_signal} of {row.runs} runs have {constant}, or diverged",
-        )
+    elif constant:
+        yield constant, f"{part} {constant} of {row.runs} runs have a constant output"
+    if row.diverged:
+        yield row.diverged, f"{part} {row.diverged} of {row.runs} runs diverged"
     if row.unmoved:
         yield (
             row.unmoved,
@@ -123,9 +130,10 @@ def _unchecked(flags: pd.DataFrame) -> Iterator[str]:
         return ", ".join(f"{data} {method}" for data, method in pairs.to_numpy())
 
     unknown = flags["constant_loss"].isna() | flags["train_loss"].isna()
+    unknown &= ~flags["no_signal"]  # training has said what there is to say
     if unknown.any():
         yield f"not checked, no loss or size known: {int(unknown.sum())} runs of {parts(unknown)}"
-    alone = flags["gap_closed"].isna() & ~unknown
+    alone = flags["gap_closed"].isna() & flags["train_loss"].notna() & ~unknown
     if alone.any():
         yield (
             f"not compared, no live default-head run like them: {int(alone.sum())} runs of "
@@ -138,7 +146,7 @@ def percent(share: float) -> str:
 
 
 def print_audit(audit: Audit, console: Console) -> None:
-    """Counts by data, method and head; correlations, where there are scores; the findings."""
+    """Counts by data, method and head; the findings; correlations, where there are scores."""
     counts = audit.counts
     found = [name for name in counts.columns[4:] if name == "flagged" or counts[name].any()]
     table = _table(("data", "method", "head"), ("runs", *found))
@@ -148,10 +156,11 @@ def print_audit(audit: Audit, console: Console) -> None:
         names = (str(row.data), str(row.method), str(row.head))
         table.add_row(*names, *(str(n) if n else "–" for n in numbers), style=style)
     _print_table(table, console)
-    if len(audit.correlations):
-        _print_table(_correlations(audit.correlations), console)
     for text in audit.sentences:
         console.print(f"- {text}", markup=False, highlight=False, soft_wrap=True)
+    if len(audit.correlations):
+        console.print()
+        _print_table(_correlations(audit.correlations), console)
 
 
 def _correlations(correlations: pd.DataFrame) -> Table:

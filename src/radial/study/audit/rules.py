@@ -30,7 +30,15 @@ from radial.study.analysis.columns import numbers, oriented, score_columns
 from radial.study.analysis.correlation import correlations
 from radial.study.audit.findings import reasons, sentences
 from radial.study.audit.identical import find_groups, groups_frame, setting_text
-from radial.verdicts import CLEAR, CLOSED, MARGINS, constant_loss, constant_output, has_learned
+from radial.verdicts import (
+    CLEAR,
+    CLOSED,
+    DIVERGED,
+    MARGINS,
+    constant_loss,
+    constant_output,
+    has_learned,
+)
 
 RULES = ("no_signal", "no_learning", "identical", "unmoved", "not_better")
 DEAD = RULES[:-1]  # what correlations are also computed without
@@ -45,7 +53,8 @@ class Audit:
 
     Args:
         flags: a row for each run, in the order of the runs: a column a rule, and why.
-        counts: runs that each rule flags, by data, method and head; ``flagged``: by any of DEAD.
+        counts: runs that each rule flags, by data, method and head; ``flagged``: by any of DEAD;
+            ``diverged``: those of no_signal that did.
         identical: groups of runs with one accuracy.
         correlations: of each score's quality with accuracy, by data, for all runs and without
             the flagged.
@@ -195,8 +204,9 @@ def gaps(runs: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
 
 def _counts(flags: pd.DataFrame, dead: pd.Series) -> pd.DataFrame:
     by = ["data", "method", "head"]
-    counted = flags.assign(runs=1, flagged=dead)
-    return counted.groupby(by, sort=False)[["runs", *RULES, "flagged"]].sum().reset_index()
+    counted = flags.assign(runs=1, flagged=dead, diverged=flags["verdict"] == DIVERGED)
+    columns = ["runs", "diverged", *RULES, "flagged"]
+    return counted.groupby(by, sort=False)[columns].sum().reset_index()
 
 
 def _correlations(runs: pd.DataFrame, dead: pd.Series, better: Mapping[str, str]) -> pd.DataFrame:
