@@ -21,7 +21,7 @@ from rich.table import Table
 from radial import RunConfig, evaluate, score, train
 from radial.scoring.card import Card, ranking
 from radial.scoring.settings import EvalSettings, Settings
-from radial.scoring.table import cell, footnotes, short
+from radial.scoring.table import cell, footnotes, short_names
 
 SCORES = ("kernel_retrieval@kernels", "view_retrieval@backbone", "lidar@projector")
 TINY_RUNS = {  # name: head and epochs
@@ -55,7 +55,7 @@ def table(cards: list[Card], accuracies: dict[str, str]) -> Table:
     keys = dict.fromkeys(score.key for card in cards for score in card.scores)
     for column in ("checkpoint", "verdict", *keys, *(["accuracy"] if accuracies else [])):
         shown.add_column(column.replace("@", "\n@"), no_wrap=True)
-    for name, card in zip(short([card.target for card in cards]), cards):
+    for name, card in zip(short_names([card.target for card in cards]), cards):
         found = [cell(card.score(key)) for key in keys]
         shown.add_row(name, card.status, *found, accuracies.get(card.target, ""))
     return shown

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from browser_probe import TELL, browse
 from radial.metrics.scores import Score
-from radial.scoring.card import Atlas, Card, Figures
+from radial.scoring.card import Card
 from radial.scoring.page import MAP_POINTS, page
+from radial.scoring.plots import Atlas, Figures
 
 EVIL = "</script><script>alert(1)</script>"
 REASONS = {

@@ -1,7 +1,4 @@
-"""A report card: everything that is known about one target, as data.
-
-Legend: K kernels, M images on the map.
-"""
+"""A report card: everything that is known about one target, as data. Light: no torch."""
 
 from __future__ import annotations
 
@@ -10,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from radial.metrics.registry import SCORES, layers_of, parse, quality
-from radial.metrics.scores import Score, compare
 from radial.verdicts import DEAD_KERNELS, NOT_MEASURED, OK, UNTRAINED
+
+if TYPE_CHECKING:
+    from radial.metrics.scores import Score
+    from radial.scoring.plots import Figures
 
 PACKAGES = ("radial-ssl", "torch", "torchvision", "scikit-learn")
 RANKED = (OK, DEAD_KERNELS, UNTRAINED, NOT_MEASURED)
@@ -24,30 +22,6 @@ HEADLINES = (  # by the findings; the others where these were not asked for
     "view_retrieval@backbone", "kernel_retrieval@kernels", "lidar@projector", "lidar@backbone",
     "rankme@projector", "rankme@backbone", "sns_width@kernels",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Atlas:
-    """The images nearest to each kernel, in ε‖x−c‖; the kernels that take most images first."""
-
-    kernels: tuple[int, ...]
-    shares: tuple[float, ...]  # of the images whose nearest kernel it is
-    images: Tensor  # (kernels shown, images a kernel, 3, S, S) uint8
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Figures:
-    """What the page draws; absent where the target has no projector or no kernels."""
-
-    spectra: dict[str, tuple[float, ...]]  # layer → eigenvalues / largest, centred, descending
-    kernel_distances: tuple[float, ...] = ()  # ‖c_i − c_j‖ of pairs i < j, a sample
-    image_distances: tuple[float, ...] = ()  # ‖x − c_k‖ of images and kernels, a sample
-    widths: tuple[float, ...] = ()  # σ_k = 1/(√2 ε_k)
-    kernel_map: tuple[tuple[float, float], ...] = ()  # kernels in the plane of the features' PCA
-    feature_map: tuple[tuple[float, float], ...] = ()  # M images likewise
-    nearest: tuple[int, ...] = ()  # of each of the M images, the nearest kernel
-    map_variance: float = 0.0  # share of the variance that the plane shows
-    atlas: Atlas | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -130,6 +104,8 @@ def ranking(cards: Sequence[Card], by: str | None = None) -> tuple[list[Card], l
 
 
 def _sentence(first: Card, second: Card, key: str) -> str:
+    from radial.metrics.scores import compare
+
     a, b = first.score(key), second.score(key)
     assert a is not None
     assert b is not None

@@ -15,9 +15,9 @@ from radial.data import Data
 from radial.evaluation.classification import knn
 from radial.evaluation.probe import probe
 from radial.scoring.card import PACKAGES
-from radial.scoring.measuring import Progress, load, network_layers
+from radial.scoring.score import Progress, load_images, network_layers
 from radial.scoring.settings import EvalSettings
-from radial.scoring.table import short, widened
+from radial.scoring.table import short_names, widened
 from radial.scoring.targets import Network, build, find
 from radial.training.versions import versions
 
@@ -38,7 +38,7 @@ def evaluate(
     """
     target = find(name)
     if data is None:
-        data = load(settings, settings.image_size or target.image_size)
+        data = load_images(settings, settings.image_size or target.image_size)
     network = build(target, image_size=data.image_size, backbone=settings.backbone)
     return {
         "target": name,
@@ -126,7 +126,7 @@ def print_evaluations(results: Sequence[dict[str, Any]], console: Console) -> No
         table.add_column(column, no_wrap=True)
     for column in ("accuracy", "95 %", "top-5", "F1", "precision", "recall", "seconds"):
         table.add_column(column, justify="right", no_wrap=True)
-    for name, result in zip(short([result["target"] for result in results]), results):
+    for name, result in zip(short_names([result["target"] for result in results]), results):
         for protocol, found in result["probes"].items():
             table.add_row(
                 name,

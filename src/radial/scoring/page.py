@@ -10,14 +10,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from radial.metrics.registry import ARROWS, SCORES
-from radial.metrics.scores import Score
 from radial.presentation.formats import number
 from radial.presentation.pages import colour, render
 from radial.scoring.card import Card
 from radial.scoring.plots import MAP_POINTS, kernel_view, spectra_plot
+
+if TYPE_CHECKING:
+    from radial.metrics.scores import Score
 
 LAYERS = {"kernels": "Kernels", "backbone": "Backbone", "projector": "Projector"}
 

@@ -5,7 +5,7 @@ Legend: N images, n images with q views each, K kernels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,24 +13,24 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from radial.data import Data, Images
+from radial.data import Data, Images, load_data
 from radial.data.augmentations import recipe
-from radial.evaluation.features import Layers, NotFinite
-from radial.metrics.gram import Spectra
+from radial.evaluation.cache import default_cache
+from radial.evaluation.features import Layers, NotFinite, extract_layers
 from radial.metrics.scores import Scores
 from radial.rbf.calibration import sequence
 from radial.rbf.kernels import Kernels, load_kernels
 from radial.rbf.layer import RBFLayer
-from radial.scoring.card import PACKAGES, Card, Figures
-from radial.scoring.figures import draw
-from radial.scoring.measuring import Progress, load, network_layers
-from radial.scoring.settings import Settings
+from radial.scoring.card import PACKAGES, Card
+from radial.scoring.plots import figures_of
+from radial.scoring.settings import EvalSettings, Settings
 from radial.scoring.targets import Network, Target, build, find
 from radial.scoring.verdict import across, annotated, far_apart, said_by_training, verdict_on
 from radial.training.conventions import LEAST_IMAGES
 from radial.training.versions import versions
 from radial.verdicts import BROKEN, DEAD_HEAD, NOT_MEASURED
 
+Progress = Callable[[str, int, int], None]  # what, done, total
 QUICK = 512  # kernels: intervals of more take longer than the second that is promised
 
 
@@ -104,6 +104,43 @@ def _layer_facts(kernels: Kernels | None) -> dict[str, Any]:
     return {"layer": kernels.name, "kernels": count, "dimensions": width}
 
 
+def load_images(settings: Settings | EvalSettings, image_size: int | None) -> Data:
+    assert settings.data is not None
+    return load_data(
+        settings.data,
+        root=settings.data_root,
+        image_size=image_size,
+        split=settings.split,
+        max_bad=settings.max_bad_images,
+    )
+
+
+def network_layers(
+    network: Network,
+    head: nn.Module | None,
+    data: Data,
+    images: Images,
+    settings: Settings | EvalSettings,
+    what: str,
+    progress: Progress | None,
+    **view: Any,
+) -> Layers:
+    """The layers of a network, of images of ``data`` or, with ``view``, of their views."""
+    mean, std = network.statistics or (data.mean, data.std)
+    return extract_layers(
+        network.backbone,
+        head,
+        images,
+        mean=mean,
+        std=std,
+        image_size=data.image_size,
+        batch=settings.batch,
+        cache=default_cache() if settings.cache else None,
+        progress=progress and (lambda done, total: progress(what, done, total)),
+        **view,
+    )
+
+
 class Bench:
     """The images and views that all targets of one table are measured on."""
 
@@ -116,7 +153,7 @@ class Bench:
     def data(self, size: int | None) -> Data:
         """At the size a target was trained at; loaded once."""
         if size not in self._data:
-            self._data[size] = load(self.settings, size)
+            self._data[size] = load_images(self.settings, size)
         return self._data[size]
 
     def images(self, data: Data) -> tuple[Images, Images]:
@@ -194,14 +231,8 @@ def _from_images(target: Target, settings: Settings, bench: Bench, figures: bool
         scores=annotated(scores.compute(), target, status),
         warnings=tuple(notes),
         data=_file_facts(target) | bench.facts(data) | _layer_facts(kernels),
-        figures=_figures(plain, layer, bench.images(data)[0]) if figures else None,
+        figures=figures_of(plain, layer, bench.images(data)[0]) if figures else None,
     )
-
-
-def _figures(plain: Layers, layer: RBFLayer | None, images: Images) -> Figures:
-    layers = {"backbone": plain.backbone, "projector": plain.projector}
-    spectra = {name: Spectra(z) for name, z in layers.items() if z is not None}
-    return draw(plain, spectra, layer, images)
 
 
 def _fitted(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -13,9 +13,11 @@ from rich.table import Table
 
 from radial.files import write_atomically
 from radial.metrics.registry import ARROWS, LAYERS, SCORES
-from radial.metrics.scores import Score
 from radial.presentation.formats import short_number
 from radial.scoring.card import Card
+
+if TYPE_CHECKING:
+    from radial.metrics.scores import Score
 
 READ_FROM = {
     "kernels": "kernels alone",
@@ -74,7 +76,7 @@ def _table(cards: Sequence[Card]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("score", no_wrap=True)
     table.add_column("")
-    for name in (*short([card.target for card in cards]), "n"):
+    for name in (*short_names([card.target for card in cards]), "n"):
         table.add_column(name, justify="right", no_wrap=True)
     keys = dict.fromkeys((s.layer, s.name) for card in cards for s in card.scores)
     for layer in (layer for layer in LAYERS if layer in {layer for layer, _ in keys}):
@@ -94,10 +96,10 @@ def widened(console: Console, table: Table) -> Console:
     return Console(file=console.file, width=max(console.width, needed))
 
 
-def short(names: Sequence[str]) -> list[str]:
+def short_names(names: Sequence[str]) -> list[str]:
     """The last parts of paths, as many as tell them apart.
 
-    >>> short(["runs/a/last.ckpt", "runs/b/last.ckpt", "timm:vit"])
+    >>> short_names(["runs/a/last.ckpt", "runs/b/last.ckpt", "timm:vit"])
     ['a/last.ckpt', 'b/last.ckpt', 'timm:vit']
     """
     parts = [name.rstrip("/").split("/") for name in names]
