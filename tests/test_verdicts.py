@@ -16,7 +16,6 @@ from radial.verdicts import (
     at_constant_loss,
     constant_loss,
     constant_output,
-    has_learned,
     head_status,
     run_verdict,
 )
@@ -65,13 +64,6 @@ def test_margins_where_runs_may_be_above() -> None:
 def test_evidence_for_a_constant_output(verdict, loss, spread, learned, evidence) -> None:
     known = {"verdict": verdict, "loss": loss, "spread": spread, "learned": learned}
     assert constant_output("moco", constant=6.24, **known) == evidence
-
-
-def test_a_run_has_learned_where_its_interval_is_above_the_start() -> None:
-    assert has_learned(0.51, 0.5)
-    assert not has_learned(0.49, 0.5)
-    assert not has_learned(math.nan, 0.5)
-    assert not has_learned(0.51, math.nan)
 
 
 def test_a_queue_keeps_a_live_loss_at_that_of_a_constant_output() -> None:

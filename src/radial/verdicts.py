@@ -234,7 +234,7 @@ def constant_output(
         loss: of the last epoch.
         constant: the loss of a constant output.
         spread: of the last epoch's embeddings, NaN where they were not looked at.
-        learned: the accuracy is above that of the start, see :func:`has_learned`.
+        learned: even the low end of the accuracy's interval is above the accuracy at the start.
 
     Returns:
         The evidence in one line.
@@ -251,8 +251,3 @@ def constant_output(
         return ""
     seen = "" if math.isnan(spread) else f", and the embeddings' spread is {spread:.2g}"
     return f"loss {loss:.6g}: a constant output's is {constant:.6g}{seen}"
-
-
-def has_learned(accuracy_low: float, start_accuracy: float) -> bool:
-    """Whether even the low end of the accuracy's interval is above the start; NaN says nothing."""
-    return accuracy_low > start_accuracy

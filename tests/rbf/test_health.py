@@ -69,6 +69,10 @@ def test_collapsed_output() -> None:
     assert diagnose(head, torch.randn(32, 16)).status == "collapsed"
 
 
+def test_two_dimensions_are_no_collapse() -> None:
+    assert diagnose(nn.Linear(16, 2), torch.randn(64, 16)).status == "alive"
+
+
 def test_broken_output() -> None:
     layer = RBFLayer(16, 4, 8)
     nn.init.constant_(layer.weights, torch.inf)

@@ -309,6 +309,8 @@ def test_unmoved_and_not_better() -> None:
     assert found.flags["unmoved"].tolist() == [True, True, False, False, False]
     assert found.flags["not_better"].tolist() == [False, True, True, False, False]
     assert found.counts["flagged"].tolist() == [2, 0]  # not better is no sign of no learning
+    good = audit(runs.assign(accuracy=1.0, start_accuracy=1.0))
+    assert not good.flags["unmoved"].any()  # no image is left to move
     fine = audit(runs.assign(test_samples=math.nan))
     assert not fine.flags["unmoved"].any()
 

@@ -121,7 +121,10 @@ def _of_part(row: Any) -> Iterator[tuple[int, str]]:
         )
     if row.not_better > row.unmoved:
         worse = row.not_better - row.unmoved
-        yield worse, f"{part} {worse} of {row.runs} runs are below the backbone they started from"
+        yield (
+            worse,
+            f"{part} {worse} of {row.runs} runs are not above the backbone they started from",
+        )
 
 
 def _unchecked(flags: pd.DataFrame) -> Iterator[str]:

@@ -7,7 +7,8 @@
   head's is closed (:func:`gaps`), and the accuracy is not above the start's.
 - ``identical``: runs of one data and method have one accuracy though their settings differ (see
   identical.py).
-- ``unmoved``: the accuracy is that of the backbone before the first step, to half a test image.
+- ``unmoved``: the accuracy is that of the backbone before the first step, to half a test image,
+  and five images at least are wrong.
 - ``not_better``: it is not above that. Only a note: such a run may have learned something, and
   leaving it out of a correlation with accuracy would choose runs by their accuracy.
 
@@ -29,7 +30,7 @@ import pandas as pd
 from radial.study.analysis.columns import numbers, oriented, score_columns
 from radial.study.analysis.correlation import correlations
 from radial.study.audit.findings import reasons, sentences
-from radial.study.audit.identical import find_groups, groups_frame, setting_text
+from radial.study.audit.identical import FEW, SAME, find_groups, groups_frame, setting_text
 from radial.verdicts import (
     CLEAR,
     CLOSED,
@@ -37,7 +38,6 @@ from radial.verdicts import (
     MARGINS,
     constant_loss,
     constant_output,
-    has_learned,
 )
 
 RULES = ("no_signal", "no_learning", "identical", "unmoved", "not_better")
@@ -91,15 +91,17 @@ def audit(runs: pd.DataFrame, better: Mapping[str, str] = MappingProxyType({})) 
     flags["start_accuracy"] = _column(runs, "start_accuracy")
     groups = find_groups(runs)
     flags["verdict"] = runs.get("verdict", "")
-    learned = _learned(runs)
+    learned = _column(runs, "accuracy_low") > flags["start_accuracy"]  # labels say so
     evidence = _evidence(runs, flags, learned)
     moved = flags["accuracy"] - flags["start_accuracy"]
-    half_an_image = (0.5 / _column(runs, "test_samples")).fillna(5e-7)
+    images = _column(runs, "test_samples")
+    half_an_image = (0.5 / images).fillna(SAME)
+    too_good = (1 - flags["accuracy"]) * images < FEW  # hardly an image is left to move
     found = {
         "no_signal": evidence != "",
         "no_learning": (flags["gap_closed"] < CLOSED) & ~learned,
         "identical": flags.index.isin([row for group in groups for row in group.rows]),
-        "unmoved": (moved.abs() <= half_an_image) & _same_as_start(runs),
+        "unmoved": (moved.abs() <= half_an_image) & _same_as_start(runs) & ~too_good,
         "not_better": moved <= 0,
     }
     for rule in RULES:
@@ -123,12 +125,6 @@ def audit(runs: pd.DataFrame, better: Mapping[str, str] = MappingProxyType({})) 
 
 def _column(runs: pd.DataFrame, name: str) -> pd.Series:
     return pd.Series(numbers(runs, name), index=runs.index)
-
-
-def _learned(runs: pd.DataFrame) -> pd.Series:
-    """Where labels say that a run is better than its start."""
-    pairs = zip(_column(runs, "accuracy_low"), _column(runs, "start_accuracy"))
-    return pd.Series([has_learned(*pair) for pair in pairs], runs.index, dtype=bool)
 
 
 def _evidence(runs: pd.DataFrame, flags: pd.DataFrame, learned: pd.Series) -> pd.Series:
