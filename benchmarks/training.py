@@ -37,10 +37,10 @@ from radial.data.augmentations import recipe
 from radial.data.views import augment
 from radial.rbf.optim import parameter_groups
 from radial.training.build import build
+from radial.training.callbacks import Metrics
 from radial.training.config import RunConfig
-from radial.training.conventions import METRICS
-from radial.training.progress import Metrics
 from radial.training.run import train
+from radial.training.rundir import METRICS
 
 BACKBONE, BATCH, STEPS, ROUNDS = "resnet9-w0.125", 256, 16, 3
 

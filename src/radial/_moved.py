@@ -36,7 +36,15 @@ MOVED = {
     "radial.study.grid": "radial.study.plan",
     "radial.training.building": "radial.training.build",
     "radial.training.checkpoint": "radial.checkpoints",
+    "radial.training.conventions": "radial.training.rundir",
+    "radial.training.devices": "radial.training.build",
     "radial.training.directory": "radial.training.rundir",
+    "radial.training.guards": "radial.training.callbacks",
+    "radial.training.loggers": "radial.training.build",
+    "radial.training.progress": "radial.training.callbacks",
+    "radial.training.saving": "radial.training.callbacks",
+    "radial.training.summary": "radial.training.run",
+    "radial.training.versions": "radial.training.rundir",
 }
 
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from radial.methods import METHODS
+from radial.training.callbacks import TIMES
 from radial.training.module import Run
-from radial.training.progress import TIMES
 from radial.training.run import resume, train
 from radial.training.rundir import read_config, read_result
 

@@ -62,7 +62,7 @@ def _score_targets(
     from radial.scoring.card import ranking
     from radial.scoring.score import score
     from radial.scoring.table import print_cards
-    from radial.training.conventions import SCORES
+    from radial.training.rundir import SCORES
 
     check_writable(None if file == "-" else file, html)
     if by is not None:
@@ -114,7 +114,7 @@ def _evaluate_targets(targets: Sequence[str], settings: EvalSettings, file: str 
 
     from radial.files import check_writable
     from radial.scoring.evaluate import evaluate, print_evaluations
-    from radial.training.conventions import EVALUATION
+    from radial.training.rundir import EVALUATION
 
     check_writable(None if file == "-" else file)
     results = []

@@ -53,7 +53,7 @@ def _train(options: Namespace) -> int:
         from radial.training.run import train
 
         result = train(chosen, overwrite=overwrite)
-    from radial.training.devices import is_leader
+    from radial.training.build import is_leader
 
     if not is_leader():
         return 0

@@ -27,6 +27,7 @@ ARROWS = {  # which way is better: a sign, and words
     "near 1": ("≈1", "nearer to 1 is better"),
     "none": ("·", "describes, does not rank"),
 }
+LEAST_IMAGES = 16  # no score is read off fewer
 LIDAR_DELTA = 1e-4  # as in the paper; added to the within-image covariance
 RETRIEVAL_IMAGES = 512  # at most: similarities of all their views are looked at
 RETRIEVAL_SHRINKAGE = 0.1  # of the covariance towards a multiple of the identity

@@ -19,7 +19,7 @@ from radial.scoring.score import Progress, load_images, network_layers
 from radial.scoring.settings import EvalSettings
 from radial.scoring.table import short_names, widened
 from radial.scoring.targets import Network, build, find
-from radial.training.versions import versions
+from radial.training.rundir import versions
 
 PARTS = ("train", "val", "test")
 FEW = 0.01  # of the labels: the least that a label-free score must be worth

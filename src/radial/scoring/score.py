@@ -17,6 +17,7 @@ from radial.data import Data, Images, load_data
 from radial.data.augmentations import recipe
 from radial.evaluation.cache import default_cache
 from radial.evaluation.features import Layers, NotFinite, extract_layers
+from radial.metrics.registry import LEAST_IMAGES
 from radial.metrics.scores import Scores
 from radial.rbf.calibration import sequence
 from radial.rbf.kernels import Kernels, load_kernels
@@ -26,8 +27,7 @@ from radial.scoring.plots import figures_of
 from radial.scoring.settings import EvalSettings, Settings
 from radial.scoring.targets import Network, Target, build, find
 from radial.scoring.verdict import across, annotated, far_apart, said_by_training, verdict_on
-from radial.training.conventions import LEAST_IMAGES
-from radial.training.versions import versions
+from radial.training.rundir import versions
 from radial.verdicts import BROKEN, DEAD_HEAD, NOT_MEASURED
 
 Progress = Callable[[str, int, int], None]  # what, done, total

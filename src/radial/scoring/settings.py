@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from radial.checks import check_choice, check_number, check_size
+from radial.metrics.registry import LEAST_IMAGES
 from radial.training.config import DEFAULTS, RADIAL_FUNCTIONS
-from radial.training.conventions import LEAST_IMAGES
 
 PROTOCOLS = ("exact", "paper")
 

@@ -21,8 +21,7 @@ from radial.rbf.kernels import Kernels, load_kernels
 from radial.rbf.layer import RBFLayer, deepest_rbf_layer
 from radial.scoring.foreign import Radial, rebuild
 from radial.training.config import from_dict
-from radial.training.conventions import CONFIG, LAST, RESULT, STOPPED
-from radial.training.rundir import read_result
+from radial.training.rundir import CONFIG, LAST, RESULT, STOPPED, read_result
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean, std
 

@@ -14,7 +14,7 @@ from radial.presentation.formats import duration
 from radial.study.claims import live
 from radial.study.plan import Planned
 from radial.study.store import CHECKPOINTS, Store, Tell
-from radial.training.conventions import EVALUATION, METRICS, RESULT, SCORES
+from radial.training.rundir import EVALUATION, METRICS, RESULT, SCORES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,7 @@ from radial.processes import FOLLOW
 from radial.study.plan import Planned, Study
 from radial.study.store import CHECKPOINTS, Store, Tell
 from radial.training.config import RunConfig
-from radial.training.conventions import (
+from radial.training.rundir import (
     CONFIG,
     EVALUATION,
     LAST,

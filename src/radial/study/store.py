@@ -32,7 +32,7 @@ import yaml
 from radial.files import write_atomically
 from radial.study.plan import Study, read_study
 from radial.training.config import RunConfig
-from radial.training.conventions import EVALUATION, RESULT, SCORES
+from radial.training.rundir import EVALUATION, RESULT, SCORES
 
 STUDY, SOURCE = "study.yaml", "source.json"
 CHECKPOINTS = "checkpoints.json"

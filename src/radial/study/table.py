@@ -21,7 +21,7 @@ from radial.study.store import (
     read_json,
 )
 from radial.training.config import RunConfig
-from radial.training.conventions import CONFIG, EVALUATION, RESULT, SCORES
+from radial.training.rundir import CONFIG, EVALUATION, RESULT, SCORES
 
 PROTOCOLS = ("exact", "published", "paper")  # the first that a run has is its accuracy
 CLASSIFICATION = ("accuracy", "precision", "recall", "f1")

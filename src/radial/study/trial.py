@@ -14,7 +14,8 @@ from radial.data.views import augment
 from radial.study.plan import Planned, Study
 from radial.training.build import build, data_of
 from radial.training.config import RunConfig
-from radial.training.module import Run, generator
+from radial.training.module import Run
+from radial.training.schedule import generator
 
 KIND = ("data", "image_size", "split", "method", "head", "backbone", "batch_size")
 STEPS = 3  # timed, after one that is not

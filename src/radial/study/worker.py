@@ -24,7 +24,7 @@ from radial.study.claims import MOST, Claim, claim
 from radial.study.plan import Planned, Study
 from radial.study.steps import STEPS, Job, has_checkpoint
 from radial.study.store import Store
-from radial.training.conventions import RESULT
+from radial.training.rundir import RESULT
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,26 +1,37 @@
-"""From a config to what is trained: data, backbone, heads, method, views."""
+"""From a config to what is trained: data, backbone, heads, method, views; devices and loggers.
+
+Loads no Lightning: `radial score` builds heads here.
+"""
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
+from lightning_utilities.core.rank_zero import rank_zero_only
 from torch import Tensor, nn
 
+import radial
 from radial.backbones import BackboneInfo, build_backbone
 from radial.data import Data, load_data
 from radial.data.augmentations import View, recipe
 from radial.data.views import augment
 from radial.methods import METHODS, Method
+from radial.metrics.compute import kernel_scores
 from radial.rbf.calibration import calibrate
 from radial.rbf.heads import build_head
 from radial.rbf.health import HealthReport, diagnose
+from radial.rbf.kernels import load_kernels
+from radial.rbf.layer import deepest_rbf_layer
 from radial.training.config import RunConfig, resolve
-from radial.training.module import generator, key
+from radial.training.schedule import generator, key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +45,24 @@ class Parts:
     method: Method
     health: HealthReport  # of the projection head, before the first step
     notes: tuple[str, ...] = ()  # what was odd about the data
+
+    def facts(self) -> dict[str, Any]:
+        """What goes into each checkpoint beside the config: enough to export and to judge."""
+        layer = deepest_rbf_layer(self.method.projection_head)
+        kernels = {}  # what kernels are worth is what they moved
+        if layer is not None and layer.num_kernels >= 2:
+            kernels = kernel_scores(load_kernels(layer.state_dict())[-1])
+        return {
+            "version": radial.__version__,
+            "image_size": self.backbone.image_size,
+            "feature_dim": self.backbone.feature_dim,
+            "stem": self.backbone.stem,
+            "mean": self.data.mean.tolist(),
+            "std": self.data.std.tolist(),
+            "head_status": self.health.status,
+            "head_health": self.health.verdict,
+            "kernels_at_start": kernels,
+        }
 
 
 def build(
@@ -227,3 +256,51 @@ def features(
         random = generator(config.seed, "calibration", number)
         (view,) = augment(batch, views[:1], random, mean=data.mean, std=data.std)
         yield backbone(view).float()
+
+
+def is_leader() -> bool:
+    """Rank 0 of all; known from the environment before Lightning has set anything up."""
+    node = os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0"))
+    return int(getattr(rank_zero_only, "rank", 0) or 0) == 0 and int(node) == 0
+
+
+def check_processes(config: RunConfig) -> None:
+    """torchrun's processes must be the run's ranks, or each would train a run of its own."""
+    world = config.devices * config.num_nodes
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if started > 1 and started != world:
+        raise ValueError(f"started as {started} processes: give --devices and --num-nodes to match")
+
+
+def device_of(config: RunConfig) -> torch.device:
+    if config.accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cpu")
+
+
+def build_loggers(config: RunConfig, directory: Path) -> Any:
+    """Lightning's loggers, each imported only when asked for; False where there are none."""
+    from pytorch_lightning import loggers
+
+    name, directory = directory.name, directory.resolve()
+    built: list[Any] = []
+    options: dict[str, Any]
+    for kind in config.loggers:
+        try:
+            if kind == "tensorboard":
+                built.append(loggers.TensorBoardLogger(directory, name="tensorboard", version=""))
+            elif kind == "mlflow":
+                uri = mlflow_uri(directory.parent)
+                built.append(loggers.MLFlowLogger("radial", run_name=name, tracking_uri=uri))
+            else:
+                run = hashlib.sha256(str(directory).encode()).hexdigest()[:16]  # on resume too
+                options = {"id": run, "resume": "allow", "save_dir": directory}
+                built.append(loggers.WandbLogger(project="radial", name=name, **options))
+        except ModuleNotFoundError as error:
+            raise ValueError(f"logger {kind} is not installed: pip install {kind}") from error
+    return built or False
+
+
+def mlflow_uri(directory: Path) -> str:
+    """A database beside the runs, by its absolute path: a relative one moves with the shell."""
+    return f"sqlite:///{(directory / 'mlflow.db').resolve()}"

@@ -11,7 +11,7 @@ from radial.backbones import build_backbone, save_backbone
 from radial.checkpoints import part, read_checkpoint
 from radial.files import write_atomically
 from radial.training.config import from_dict, slug
-from radial.training.conventions import LAST, STOPPED
+from radial.training.rundir import LAST, STOPPED
 
 
 def export(

@@ -1,22 +1,17 @@
-"""The only LightningModule: data order, views, schedule and optimiser around a method.
-
-Everything random follows from (seed, epoch, step), so a checkpoint holds no random state and
-a resumed run is the run that was never interrupted.
-"""
+"""The only LightningModule: loaders, views, learning rate and optimiser around a method."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader
 
 from radial.data import Data, Images
 from radial.data.augmentations import View
@@ -24,54 +19,10 @@ from radial.data.views import augment
 from radial.methods import Method, Output
 from radial.rbf.optim import parameter_groups
 from radial.training.config import RunConfig
+from radial.training.schedule import EpochBatches, generator, key, learning_rate
 
 
-def key(*parts: object) -> int:
-    """A seed that depends on all parts, well spread: key(seed, "views", epoch, step)."""
-    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
-
-
-def generator(*parts: object) -> Generator:
-    return Generator().manual_seed(key(*parts))
-
-
-class EpochBatches(Sampler[list[int]]):
-    """This rank's part of each global batch; the order is that of (seed, epoch) alone.
-
-    Each image is seen at most once an epoch; a last batch that is not full is left out.
-    """
-
-    def __init__(
-        self, images: int, batch: int, *, seed: int, rank: int = 0, world: int = 1, shuffle: bool
-    ) -> None:
-        self.images, self.batch, self.seed, self.shuffle = images, batch, seed, shuffle
-        self.part = slice(rank * batch // world, (rank + 1) * batch // world)
-        self.epoch = 0
-        self.sampler = self  # where Lightning looks for set_epoch, which it calls
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return self.images // self.batch
-
-    def __iter__(self) -> Iterator[list[int]]:
-        order = torch.arange(self.images)
-        if self.shuffle:
-            order = torch.randperm(self.images, generator=generator(self.seed, "order", self.epoch))
-        for step in range(len(self)):
-            yield order[step * self.batch : (step + 1) * self.batch][self.part].tolist()
-
-
-def learning_rate(step: int, *, warmup: float, total: int) -> float:
-    """Factor on the peak rate: a linear warm-up, then half a cosine down to 0."""
-    if step < warmup:
-        return (step + 1) / (warmup + 1)
-    return 0.5 * (1.0 + math.cos(math.pi * (step - warmup) / max(1.0, total - warmup)))
-
-
-def spread(embeddings: Tensor) -> Tensor:
+def embedding_spread(embeddings: Tensor) -> Tensor:
     """√d times the mean deviation of unit-length embeddings: 1 isotropic, 0 collapsed."""
     unit = F.normalize(embeddings.float(), dim=1)
     return unit.std(0).mean() * math.sqrt(unit.shape[1])
@@ -116,7 +67,7 @@ class Run(pl.LightningModule):
         loss, size = self.latest.loss.detach(), len(batch)
         epochwise: dict[str, Any] = {"on_step": False, "on_epoch": True, "batch_size": size}
         self.log("train_loss", loss, sync_dist=True, **epochwise)
-        self.log("spread", spread(self.latest.embeddings), sync_dist=True, **epochwise)
+        self.log("spread", embedding_spread(self.latest.embeddings), sync_dist=True, **epochwise)
 
     def validation_step(self, batch: Tensor, step: int) -> None:
         views = self._augment(batch, generator(self.config.seed, "validation", step))

@@ -14,12 +14,11 @@ import torch
 from radial.data import Data
 from radial.evaluation.features import Layers, extract_layers
 from radial.files import atomic
-from radial.metrics.registry import SCORES, parse
+from radial.metrics.registry import LEAST_IMAGES, SCORES, parse
 from radial.metrics.scores import Scores
 from radial.rbf.kernels import load_kernels
 from radial.rbf.layer import deepest_rbf_layer
 from radial.training.config import RunConfig
-from radial.training.conventions import LEAST_IMAGES
 from radial.training.module import Run
 
 IMAGES, VIEWS = 512, 4  # held-out images, views of each

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +21,19 @@ from radial.checkpoints import read_checkpoint
 from radial.checks import one_line
 from radial.data import Data
 from radial.files import write_atomically
-from radial.training.build import build
+from radial.training.build import (
+    Parts,
+    build,
+    build_loggers,
+    check_processes,
+    device_of,
+    is_leader,
+)
+from radial.training.callbacks import AtomicIO, Bar, Checkpoints, Guard, Metrics, OnlineKNN
 from radial.training.config import RunConfig, from_dict
-from radial.training.conventions import (
+from radial.training.module import Run
+from radial.training.monitor import Monitor, check_monitor
+from radial.training.rundir import (
     CONFIG,
     ENVIRONMENT,
     EVALUATION,
@@ -32,14 +42,6 @@ from radial.training.conventions import (
     MONITOR,
     RESULT,
     SCORES,
-)
-from radial.training.devices import check_processes, device_of, is_leader
-from radial.training.guards import Guard
-from radial.training.loggers import build_loggers
-from radial.training.module import Run
-from radial.training.monitor import Monitor, check_monitor
-from radial.training.progress import Bar, Metrics, OnlineKNN
-from radial.training.rundir import (
     RunResult,
     check_free,
     environment,
@@ -48,8 +50,6 @@ from radial.training.rundir import (
     remove_run,
     to_json,
 )
-from radial.training.saving import AtomicIO, Checkpoints
-from radial.training.summary import facts_of, introduce, summary
 from radial.verdicts import BORN_DEAD
 
 PRECISION: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
@@ -135,8 +135,8 @@ def _run(
     stem = checkpoint["radial"]["stem"] if checkpoint else None
     parts = build(config, stem=stem, device=device_of(config), data=data)
     check_monitor(parts.config, parts.data)
-    config, world = parts.config, parts.config.devices * parts.config.num_nodes
-    facts = dict(checkpoint["radial"]) if checkpoint else facts_of(parts)
+    config = parts.config
+    facts = dict(checkpoint["radial"]) if checkpoint else parts.facts()
     facts.pop("config", None)  # the checkpoint's; the module has its own
     leader = is_leader()
 
@@ -177,7 +177,7 @@ def _run(
                 (directory / name).unlink(missing_ok=True)
             write_atomically(directory / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))
             write_atomically(directory / ENVIRONMENT, json.dumps(environment(config), indent=2))
-        introduce(parts, world, tell, checkpoint)
+        introduce(parts, tell, checkpoint)
         if guard.born_dead:
             tell(f"the projection head cannot learn: {facts['head_health']}")
         for logger in trainer.loggers:
@@ -188,10 +188,75 @@ def _run(
             trainer.fit(module, ckpt_path=path, weights_only=True)
         except SystemExit:  # what Lightning makes of Ctrl-C
             raise KeyboardInterrupt(f"go on with: radial train --resume {directory}") from None
-    result = summary(directory, parts, facts, guard, metrics, trainer)
+    result = summarise(directory, parts, facts, guard, metrics, trainer)
     if leader:
         write_atomically(directory / RESULT, to_json(result))
     return result
+
+
+def introduce(parts: Parts, tell: Callable[[str], None], checkpoint: dict[str, Any] | None) -> None:
+    """The run in three lines, before it starts."""
+    config, info = parts.config, parts.backbone
+    tell(
+        f"{config.method} with {config.head} head on {parts.data.name} "
+        f"({len(parts.data.train):,} images of {info.image_size} px; {parts.data.split})"
+    )
+    tell(f"{info.name}, {info.feature_dim} features; stem: {info.stem}")
+    for note in parts.notes:
+        tell(note)
+    if (world := config.devices * config.num_nodes) > 1:
+        tell(f"{world} ranks; BatchNorm {batch_norm(config)}")
+    if checkpoint:
+        tell(f"resuming after epoch {int(checkpoint['epoch']) + 1} of {config.epochs}")
+
+
+def summarise(
+    directory: Path,
+    parts: Parts,
+    facts: dict[str, Any],
+    guard: Guard,
+    metrics: Metrics,
+    trainer: pl.Trainer,
+) -> RunResult:
+    """What result.json says."""
+    config = parts.config
+    assert config.batch_size is not None
+    assert config.backbone is not None
+    speeds = sorted(float(row["images_per_second"]) for row in metrics.rows)
+    return RunResult(
+        directory=str(directory),
+        verdict=guard.verdict,
+        reason=guard.reason,
+        events=tuple(guard.events),
+        stopped=guard.stopped,
+        method=config.method,
+        head=config.head,
+        data=parts.data.name,
+        backbone=config.backbone,
+        stem=facts["stem"],
+        seed=config.seed,
+        epochs=len(metrics.rows),
+        steps=trainer.global_step,
+        train_loss=metrics.last("train_loss"),
+        val_loss=metrics.last("val_loss"),
+        constant_loss=parts.method.constant_loss(config.batch_size),
+        spread=metrics.last("spread"),
+        knn=metrics.last("knn"),
+        images=len(parts.data.train),
+        split=parts.data.split,
+        skipped=parts.data.skipped,
+        head_health=facts["head_health"],
+        batch_norm=batch_norm(config),
+        seconds=round(sum(float(row["seconds"]) for row in metrics.rows), 3),
+        images_per_second=speeds[len(speeds) // 2] if speeds else None,
+    )
+
+
+def batch_norm(config: RunConfig) -> str:
+    if config.devices * config.num_nodes == 1:
+        return "one process"
+    gpu = device_of(config).type == "cuda"
+    return "synchronised over ranks" if gpu else "per rank (no SyncBatchNorm on a CPU)"
 
 
 def build_trainer(config: RunConfig, directory: Path, callbacks: list[pl.Callback]) -> pl.Trainer:

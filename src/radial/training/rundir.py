@@ -1,4 +1,4 @@
-"""The directory of a run: its files, what they hold, and reading them back."""
+"""The directory of a run: its files, what they hold, and reading them back. Light: no torch."""
 
 from __future__ import annotations
 
@@ -8,28 +8,24 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 import radial
 from radial.checks import one_line
 from radial.training.config import RunConfig, from_dict
-from radial.training.conventions import (
-    CONFIG,
-    ENVIRONMENT,
-    EVALUATION,
-    LAST,
-    METRICS,
-    MONITOR,
-    RESULT,
-    SCORES,
-    STOPPED,
-)
-from radial.training.versions import versions
+
+# The files of a run.
+CONFIG, RESULT = "config.yaml", "result.json"
+ENVIRONMENT, METRICS, MONITOR = "environment.json", "metrics.csv", "monitor.csv"
+EVALUATION, SCORES = "eval.json", "scores.json"
+LAST, STOPPED = "last.ckpt", "stopped.ckpt"
+KEPT = "checkpoints/epoch-{:03d}.ckpt"  # one every save_every epochs
 
 PACKAGES = ("torch", "torchvision", "lightly", "pytorch-lightning", "numpy", "scikit-learn")
 
@@ -128,6 +124,9 @@ def to_json(result: RunResult) -> str:
 
 
 def environment(config: RunConfig) -> dict[str, Any]:
+    """What a run was made with."""
+    import torch  # only here: names and results are read without waiting for it
+
     commit = (
         subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
         if shutil.which("git")
@@ -144,3 +143,18 @@ def environment(config: RunConfig) -> dict[str, Any]:
         "git_of_working_directory": commit.stdout.strip() or None if commit else None,
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
+
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """By the name of the package; what is not installed is left out.
+
+    >>> list(versions(["numpy", "no-such-package"]))
+    ['numpy']
+    """
+    found = {}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

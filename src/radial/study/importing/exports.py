@@ -38,7 +38,7 @@ from radial.study.importing.cells import (
 )
 from radial.study.store import Tell
 from radial.training.config import DEFAULTS, PAPER, RunConfig
-from radial.training.conventions import CONFIG, EVALUATION, RESULT
+from radial.training.rundir import CONFIG, EVALUATION, RESULT
 from radial.verdicts import constant_loss
 
 HEADS = {"default": "default", "rbfn": "rbfn-paper", "rbfn-paper": "rbfn-paper", "mlp": "mlp",

@@ -12,8 +12,7 @@ from radial.presentation.formats import listed, plain, several, words
 from radial.study.analysis.columns import SETTINGS, final
 from radial.study.status import Watcher, count
 from radial.study.store import STUDY, Store, read_json
-from radial.training.conventions import ENVIRONMENT, SCORES
-from radial.training.versions import versions
+from radial.training.rundir import ENVIRONMENT, SCORES, versions
 
 NOT_VERSIONS = ("seed", "threads", "gpus", "git_of_working_directory", "command")
 ANALYSED_WITH = ("radial-ssl", "pandas", "numpy", "scipy", "shap", "xgboost-cpu", "xgboost")

@@ -14,9 +14,9 @@ from torch import nn
 from radial.methods import METHODS, Output
 from radial.training.build import build
 from radial.training.export import export
-from radial.training.guards import WINDOW
 from radial.training.module import Run
 from radial.training.run import train
+from radial.verdicts import WINDOW
 
 
 @pytest.fixture
