@@ -57,6 +57,34 @@ def test_only_one_of_many_takes_over(tmp_path: Path) -> None:
         assert newest(tmp_path, f"r{number}") == 0
 
 
+def test_a_run_given_back_and_claimed_anew_is_not_the_sleepers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sleeps beyond the heartbeat, B takes over and gives back, C claims: A has nothing."""
+    monkeypatch.setattr(claims, "BEAT", 1e6)  # no heart beats by itself: the test is the clock
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(claims, "place", lambda: "another machine")
+        sleeper = claim(tmp_path, "a")
+    assert sleeper is not None
+    os.utime(sleeper.path, (0, 0))
+    second = claim(tmp_path, "a")
+    assert second is not None
+    assert not sleeper.held()
+    second.release()
+    third = claim(tmp_path, "a")
+    assert third is not None
+    assert third.path == sleeper.path
+    assert third.held()
+    assert not sleeper.held()
+    os.utime(third.path, (1, 1))
+    assert not sleeper.beat()
+    assert third.path.stat().st_mtime == 1
+    sleeper.release()
+    assert third.held()
+    third.release()
+    assert not list(tmp_path.iterdir())
+
+
 def test_another_machine_is_given_a_minute(tmp_path: Path) -> None:
     foreign(tmp_path, "a.1", age=claims.STALE - 10)
     assert claim(tmp_path, "a") is None
@@ -115,7 +143,7 @@ def test_the_heart_goes_on_after_an_error(tmp_path: Path, monkeypatch: pytest.Mo
         return real(folder, run)
 
     monkeypatch.setattr(claims, "newest", stumbles)
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while next(errors, None) is not None and time.monotonic() < end:
         time.sleep(0.05)
     os.utime(found.path, (0, 0))
@@ -134,7 +162,7 @@ def test_the_heart_beats_and_a_loss_is_noticed(
     assert found is not None
     found.on_loss = lambda: lost.append(True)
     os.utime(found.path, (0, 0))
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while found.path.stat().st_mtime < 1 and time.monotonic() < end:
         time.sleep(0.01)
     assert found.path.stat().st_mtime > 1

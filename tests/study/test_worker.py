@@ -143,6 +143,29 @@ def test_a_run_that_another_holds_is_left_alone(tmp_path: Path, tiny: Make) -> N
     assert store.runs() == [second.id]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_is_written_for_a_run_that_was_taken_over(
+    tmp_path: Path, tiny: Make, fails: bool
+) -> None:
+    store, told = Store(tmp_path / "study"), []
+    store.create(tiny(seeds=[0], heads=["default"]))
+    run = store.study().runs()[0].id
+
+    def taken_over(job: Job) -> None:
+        (store.path / "claims" / f"{run}.2").write_text("{}")
+        if fails:
+            raise ValueError("too late")
+
+    def evaluates(job: Job) -> None:
+        raise AssertionError("another's run")
+
+    todo = {**STEPS, RESULT: taken_over, EVALUATION: evaluates}
+    assert Worker(store, session="a", threads=1, todo=todo, tell=told.append).work() == 0
+    assert store.failure(run) == {}
+    assert ("taken over" in told[0]) is not fails
+    assert newest(store.path / "claims", run) == 2  # the other's claim is left alone
+
+
 def test_a_checkpoint_that_cannot_be_read_is_set_aside(
     done: Store, tmp_path: Path, tiny: Make
 ) -> None:

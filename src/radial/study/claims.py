@@ -2,8 +2,10 @@
 
 A claim of a run is a file ``claims/ID.N``. Its holder touches it every few seconds; one that is
 not touched any more, or whose process is gone, is stale. To take over generation N is to create
-N + 1, which only one can: nothing is deleted or renamed that another may have just made. A holder
-who wakes up to find a higher generation has lost the run.
+N + 1, which only one can: nothing is deleted or renamed that another may have just made.
+
+A holder who wakes up has lost the run where there is a higher generation, or where its own
+generation carries the token of another: generations are counted anew once a run was given back.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,27 +34,37 @@ class Claim:
 
     path: Path
     generation: int
+    token: str  # of this claim alone
     on_loss: Callable[[], None] | None = None
     _stop: threading.Event = field(default_factory=threading.Event)
 
-    def start(self) -> None:
-        threading.Thread(target=self._beat, daemon=True).start()
-
     def held(self) -> bool:
-        return self.path.is_file() and newest(self.path.parent, self.path.stem) == self.generation
+        """Whether the run is still this process's; to be asked before writing for it."""
+        try:
+            token = json.loads(self.path.read_bytes())["token"]
+        except (FileNotFoundError, ValueError, KeyError, TypeError):  # given back; or another's
+            return False
+        latest = newest(self.path.parent, self.path.stem) == self.generation
+        return latest and bool(token == self.token)
 
     def release(self) -> None:
         """Give the run back; older generations first, so that none of them comes to light."""
         self._stop.set()
-        for number in range(1, self.generation + 1):
-            self.path.with_suffix(f".{number}").unlink(missing_ok=True)
+        if self.held():
+            for number in range(1, self.generation + 1):
+                self.path.with_suffix(f".{number}").unlink(missing_ok=True)
 
-    def _beat(self) -> None:
+    def beat(self) -> bool:
+        """Touch the claim if it is held; whether it is."""
+        if held := self.held():
+            os.utime(self.path)
+        return held
+
+    def keep_beating(self) -> None:
+        """Until the claim is released, or lost."""
         while not self._stop.wait(BEAT):
             with suppress(OSError):  # a file system that is away for a moment
-                if self.path.is_file():
-                    os.utime(self.path)
-                if self.held() or self._stop.is_set():
+                if self.beat() or self._stop.is_set():
                     continue
                 if self.on_loss is not None:
                     self.on_loss()
@@ -60,27 +72,39 @@ class Claim:
 
 
 def claim(folder: Path, run: str) -> Claim | None:
-    """A claim of a run, unless another holds it."""
+    """A claim of a run, with its heart beating, unless another holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     generation = newest(folder, run)
     if generation and not stale(folder / f"{run}.{generation}"):
         return None
-    path = folder / f"{run}.{generation + 1}"
+    generation += 1
+    found = Claim(folder / f"{run}.{generation}", generation, token=uuid.uuid4().hex)
     try:
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        with found.path.open("x") as file:
+            json.dump(holder() | {"token": found.token}, file)
     except FileExistsError:  # another was quicker
         return None
-    with os.fdopen(handle, "w") as file:
-        json.dump(holder(), file)
-    found = Claim(path, generation + 1)
-    found.start()
+    threading.Thread(target=found.keep_beating, daemon=True).start()
     return found
 
 
 def newest(folder: Path, run: str) -> int:
     """The highest generation of a run's claims; 0 where there is none."""
-    suffixes = (path.suffix[1:] for path in folder.glob(f"{run}.*"))
-    return max((int(suffix) for suffix in suffixes if suffix.isdecimal()), default=0)
+    return _newest(folder.glob(f"{run}.*")).get(run, 0)
+
+
+def live(folder: Path) -> set[str]:
+    """The runs that somebody works on now."""
+    found = _newest(folder.glob("[!.]*.*"))
+    return {run for run, number in found.items() if not stale(folder / f"{run}.{number}")}
+
+
+def _newest(paths: Iterable[Path]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for path in paths:
+        if path.suffix[1:].isdecimal():
+            found[path.stem] = max(found.get(path.stem, 0), int(path.suffix[1:]))
+    return found
 
 
 def holder() -> dict[str, object]:
@@ -127,12 +151,3 @@ def _now(folder: Path) -> float:
     finally:
         with suppress(OSError):
             probe.unlink(missing_ok=True)
-
-
-def live(folder: Path) -> set[str]:
-    """The runs that somebody works on now."""
-    found: dict[str, int] = {}
-    for path in folder.glob("[!.]*.*"):
-        if path.suffix[1:].isdecimal():
-            found[path.stem] = max(found.get(path.stem, 0), int(path.suffix[1:]))
-    return {run for run, number in found.items() if not stale(folder / f"{run}.{number}")}

@@ -100,11 +100,15 @@ class Worker:
                 if RESULT in missing or not has_checkpoint(job):  # training removes what follows it
                     missing = list(self.steps)
                 for step in missing:
+                    if not held.held():
+                        self.tell(f"{run.id} was taken over by another worker")
+                        return False
                     self.store.set_aside(run.id, step)
                     self.todo[step](job)
         except Exception as error:
             message = one_line(f"{type(error).__name__}: {error}", None)
-            self.store.fail(run.id, step, message, self.session)
+            if held.held():
+                self.store.fail(run.id, step, message, self.session)
             self.tell(f"{run.id} failed: {message}")
             if "CUDA" in message:  # the process's context may be lost: another worker takes over
                 raise SystemExit(1) from error
