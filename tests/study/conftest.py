@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 import torch
 
 from radial.study.plan import Study, from_values
+
+sys.path.append(str(Path(__file__).parents[2] / "studies"))  # its scripts are tested here
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,36 @@
-"""Shared by the tests of studies: what of a run must not depend on how it came about."""
+"""Shared by the tests of studies: the published runs, and what must not depend on how a run came
+about.
+"""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import pytest
+
 from radial.study.store import Store
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT.parent / "shared" / "data" / "paper-results"
+
+
+def exported(data: str, head: str) -> tuple[Path, Path]:
+    """The published training and evaluation table of a dataset and head."""
+    if not RESULTS.is_dir():
+        pytest.skip(f"{RESULTS} is not there: run beside the published tables")
+    stem = f"{RESULTS / data / head}/rbfn-ssl-projector-{head}"
+    return Path(f"{stem}_{data}.csv"), Path(f"{stem}-eval_{data}.csv")
+
+
+def published(data: str, *heads: str) -> pd.DataFrame:
+    """The published runs of a dataset, by default of both heads."""
+    from published_tables import read_pair
+
+    tables = [read_pair(*exported(data, head)) for head in heads or ("default", "rbfn")]
+    return pd.concat(tables, ignore_index=True)
 
 
 def facts(store: Store) -> dict[str, Any]:

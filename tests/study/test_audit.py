@@ -6,7 +6,6 @@ import csv
 import io
 import math
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,34 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from scipy.stats import rankdata
+from study_cases import exported, published
 
 from radial.methods import METHODS
 from radial.study.audit import audit, print_audit
 from radial.study.audit.rules import RULES, gaps
-from radial.study.importing.importing import read_export
 from radial.verdicts import constant_loss
 
-TABLES = Path(__file__).parents[2].parent / "shared" / "data" / "paper-results"
 DATASETS = {"imagenet-100": "ImageNet100", "open-images-v7-50": "OpenImagesV7-50"}
 FUNCTIONS = ("gaussian", "multiquadric", "inverse_multiquadric", "tps")
 SIZES = {"batch_size": 512, "queue_size": 1024, "prototypes": 300, "output_dim": 64}
 LIVE = {"simclr": 5.1, "moco": 4.0, "swav": 3.2, "byol": -0.93, "simsiam": -0.9,
         "barlow_twins": 20.0, "vicreg": 18.0}  # fmt: skip
-
-
-def published(data: str) -> list[tuple[Path, Path]]:
-    if not (TABLES / data).is_dir():
-        pytest.skip(f"{TABLES / data} is not there: run beside the published tables")
-    return [
-        (
-            TABLES / data / head / f"{stem}_{data}.csv",
-            TABLES / data / head / f"{stem}-eval_{data}.csv",
-        )
-        for head, stem in (
-            ("default", "rbfn-ssl-projector-default"),
-            ("rbfn", "rbfn-ssl-projector-rbfn"),
-        )
-    ]
 
 
 def study(method: str = "swav", *, seed: int = 0, heads: int = 24, **changes: Any) -> pd.DataFrame:
@@ -83,7 +66,7 @@ def test_published_runs_by_fixed_thresholds(data: str) -> None:
         "imagenet-100": {"byol": 24, "moco": 72, "simclr": 49, "simsiam": 24, "swav": 11},
         "open-images-v7-50": {"byol": 24, "moco": 3, "simclr": 50, "simsiam": 24, "swav": 11},
     }[data]
-    (_, (train, _)) = published(data)
+    train, _ = exported(data, "rbfn")
     counted: Counter[str] = Counter()
     for row in csv.DictReader(train.read_text().splitlines()):
         loss = float(row["train_loss"].lstrip("'"))
@@ -94,14 +77,14 @@ def test_published_runs_by_fixed_thresholds(data: str) -> None:
             "simsiam": loss <= -0.9995,
             "moco": loss >= math.log(4097) - 0.03,
         }[row["architecture"]]
-    found = audit(read_export(*published(data)[1])).counts
+    found = audit(published(data, "rbfn")).counts
     assert dict(counted) == known
     assert dict(zip(found["method"], found["no_signal"])) == known
 
 
 def test_published_runs_by_the_gap_to_the_default_head() -> None:
     """361 of the 432 of two datasets; every MoCo run, no default head."""
-    runs = pd.concat([read_export(*pair) for data in DATASETS for pair in published(data)])
+    runs = pd.concat([published(data) for data in DATASETS])
     found = audit(runs)
     by_head = found.counts.groupby("head")[["runs", "no_learning", "flagged"]].sum()
     assert by_head.loc["rbfn-paper"].tolist() == [432, 361, 361]
@@ -116,7 +99,7 @@ def test_published_runs_by_the_gap_to_the_default_head() -> None:
 
 @pytest.mark.parametrize("data", DATASETS)
 def test_published_gaussian_runs_have_one_accuracy(data: str) -> None:
-    runs = pd.concat([read_export(*pair) for pair in published(data)])
+    runs = published(data)
     found = audit(runs)
     counts = {"moco": 18, "simclr": 18, "byol": 6, "simsiam": 6, "swav": 6}
     for method, count in counts.items():
@@ -141,12 +124,12 @@ def test_published_gaussian_runs_have_one_accuracy(data: str) -> None:
 @pytest.mark.parametrize("data", DATASETS)
 def test_published_groups_against_brute_force(data: str) -> None:
     """All sets of three runs or more with the same text of the accuracy in the CSV."""
-    _, (train, tested) = published(data)
+    train, tested = exported(data, "rbfn")
     method = {r["Name"]: r["architecture"] for r in csv.DictReader(train.read_text().splitlines())}
     sizes: dict[tuple[str, str], int] = defaultdict(int)
     for row in csv.DictReader(tested.read_text().splitlines()):
         sizes[method[row["Name"]], f"{float(row['test_MulticlassAccuracy']):.6f}"] += 1
-    found = audit(read_export(train, tested)).identical
+    found = audit(published(data, "rbfn")).identical
     texts = (f"{accuracy:.6f}" for accuracy in found["accuracy"])
     groups = dict(zip(zip(found["method"], texts), found["runs"]))
     assert groups == {key: size for key, size in sizes.items() if size >= 3}

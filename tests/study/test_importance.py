@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,10 +11,10 @@ import pytest
 pytest.importorskip("shap", reason="SHAP needs shap and xgboost", exc_type=ImportError)
 pytest.importorskip("xgboost", reason="SHAP needs shap and xgboost")
 
-from radial.study.analysis.importance import shap_table, varying
-from radial.study.importing.importing import read_export
+from study_cases import published
 
-RESULTS = Path(__file__).parents[2].parent / "shared" / "data" / "paper-results"
+from radial.study.analysis.importance import shap_table, varying
+
 # The paper's table "impact of RBFN parameters": mean |φ|, mean φ > 0, mean φ < 0.
 PUBLISHED = {
     "imagenet-100": {
@@ -56,11 +55,7 @@ def study(n: int = 96, seed: int = 0) -> pd.DataFrame:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_published_table(name: str) -> None:
-    if not RESULTS.is_dir():
-        pytest.skip(f"{RESULTS} is not there: run beside the published tables")
-    stem = f"{RESULTS / name}/rbfn/rbfn-ssl-projector-rbfn"
-    runs = read_export(f"{stem}_{name}.csv", f"{stem}-eval_{name}.csv")
-    table, values = shap_table(runs)
+    table, values = shap_table(published(name, "rbfn"))
     found = table.set_index("feature")[["mean_abs", "mean_positive", "mean_negative"]]
     assert found.index.tolist() == list(PUBLISHED[name])
     for feature, expected in PUBLISHED[name].items():

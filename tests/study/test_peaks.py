@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from study_cases import published
 
 from radial.study.analysis.peaks import paired_heads, peak_table, t_interval
-from radial.study.importing.importing import read_export
 
 METRICS = ["f1", "accuracy", "precision", "recall"]
-RESULTS = Path(__file__).parents[2].parent / "shared" / "data" / "paper-results"
 
 # The paper's table "peak backbone performance": F1, A, P, R of the default and of the RBFN head.
 # One figure is corrected: the paper prints R 0.55 beside A 0.56 for MoCo with the RBFN head on
@@ -37,16 +35,6 @@ PUBLISHED = {
         "average": (0.52, 0.55, 0.54, 0.55, 0.51, 0.54, 0.53, 0.54),
     },
 }
-
-
-def published(name: str) -> pd.DataFrame:
-    if not RESULTS.is_dir():
-        pytest.skip(f"{RESULTS} is not there: run beside the published tables")
-    tables = []
-    for head in ("default", "rbfn"):
-        stem = f"{RESULTS / name / head}/rbfn-ssl-projector-{head}"
-        tables.append(read_export(f"{stem}_{name}.csv", f"{stem}-eval_{name}.csv"))
-    return pd.concat(tables, ignore_index=True)
 
 
 def make(rows: list[dict[str, Any]]) -> pd.DataFrame:

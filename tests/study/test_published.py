@@ -1,7 +1,9 @@
-"""The published tables, by the commands that anyone would type: import, audit, report."""
+"""The published tables, by the commands that anyone would type: table, audit, report."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,33 +11,29 @@ import pandas as pd
 import pytest
 import test_importance
 import test_peaks
+from study_cases import RESULTS, ROOT
 
 from radial.cli import main
 
-RESULTS = Path(__file__).parents[2].parent / "shared" / "data" / "paper-results"
 DATA = {"imagenet-100": "ImageNet100", "open-images-v7-50": "OpenImagesV7-50"}
 METRICS = ["f1", "accuracy", "precision", "recall"]
 
 
-@pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["parquet", "csv"])
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The published tables as one, by the script in studies/."""
     if not RESULTS.is_dir():
         pytest.skip(f"{RESULTS} is not there: run beside the published tables")
-    out = tmp_path_factory.mktemp("published") / "study"
-    tables: dict[str, list[str]] = {"--mlflow-csv": [], "--eval-csv": []}
-    for name in DATA:
-        for head in ("default", "rbfn"):
-            stem = f"{RESULTS / name / head}/rbfn-ssl-projector-{head}"
-            tables["--mlflow-csv"].append(f"{stem}_{name}.csv")
-            tables["--eval-csv"].append(f"{stem}-eval_{name}.csv")
-    options = [word for option, files in tables.items() for word in (option, *files)]
-    assert main(["study", "import", *options, "--out", str(out)]) == 0
+    out = tmp_path_factory.mktemp("published") / f"published.{request.param}"
+    script = [sys.executable, str(ROOT / "studies" / "published_tables.py")]
+    done = subprocess.run([*script, str(RESULTS), str(out)], capture_output=True, check=True)
+    assert done.stdout.startswith(b"450 runs: ")
     return out
 
 
-def test_one_command_gives_the_peak_and_shap_tables(study: Path, tmp_path: Path) -> None:
+def test_one_command_gives_the_peak_and_shap_tables(runs: Path, tmp_path: Path) -> None:
     page, text = tmp_path / "report.html", tmp_path / "report.md"
-    report = ["study", "report", str(study), "--html", str(page), "--markdown", str(text)]
+    report = ["study", "report", str(runs), "--html", str(page), "--markdown", str(text)]
     assert main([*report, "--tables", str(tmp_path)]) == 0
     peaks = pd.read_csv(tmp_path / "peaks.csv").set_index(["data", "method", "head"])[METRICS]
     for name, data in DATA.items():
@@ -53,17 +51,13 @@ def test_one_command_gives_the_peak_and_shap_tables(study: Path, tmp_path: Path)
 
 
 def test_the_audit_names_the_dead_runs(
-    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["study", "audit", str(study), "--csv", str(tmp_path / "flags.csv")]) == 0
+    assert main(["study", "audit", str(runs), "--csv", str(tmp_path / "flags.csv")]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "361 of 450 runs show no sign of having learned" in told
     assert "all 18 of radial_function gaussian, have one accuracy, 0.921659" in told
     flags = pd.read_csv(tmp_path / "flags.csv")
     assert flags["flags"].notna().sum() == 361
-
-
-def test_an_import_is_no_plan(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "status", str(study)]) == 0
-    assert capsys.readouterr().out == "450 imported runs; nothing is planned\n"
-    assert main(["study", "run", str(study)]) == 2
+    constant = flags.groupby("data")["no_signal"].sum()
+    assert constant.to_dict() == {"ImageNet100": 180, "OpenImagesV7-50": 112}

@@ -107,7 +107,7 @@ def test_a_failure_is_told_with_its_error(
         (["status", "nowhere"], "nowhere is not a study"),
         (["audit", "nowhere"], "nowhere is not a study"),
         (["report", "nowhere"], "nowhere is not a study"),
-        (["import", "--mlflow-csv", "a.csv", "--out", "x"], "--eval-csv"),
+        (["import", "--mlflow-csv", "a.csv", "--out", "x"], "studies/published_tables.py"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from study_cases import facts
 
+from radial.cli import main
 from radial.study import worker as module
 from radial.study.claims import MOST, claim, newest
 from radial.study.plan import Study
 from radial.study.status import Watcher, count, headline
 from radial.study.steps import STEPS, Job
-from radial.study.store import EVALUATION, RESULT, SCORES, Store
+from radial.study.store import EVALUATION, RESULT, SCORES, Store, left_out
 from radial.study.table import read_runs
 from radial.study.worker import Worker
 
@@ -244,6 +247,33 @@ def test_a_file_that_does_not_say_how_it_was_made_is_not_taken(done: Store, tmp_
     assert told == [f"{path} was made with other settings: not done"]
 
 
+def test_only_the_current_plan_counts(
+    done: Store, tmp_path: Path, tiny: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status, table, audit and report cover the same runs; those of an earlier plan are said."""
+    store = Store(tmp_path / "study")
+    shutil.copytree(done.path, store.path)
+    store.create(tiny(seeds=[0], heads=["default"]))
+    told: list[str] = []
+    assert read_runs(store.path, tell=told.append)["head"].tolist() == ["default"]
+    assert told == [left_out(["one"])]
+    everything = read_runs(store.path, all_runs=True, tell=told.append)
+    assert everything["head"].tolist() == ["default", "rbfn"]
+    assert len(told) == 1
+    assert main(["study", "status", str(store.path)]) == 0
+    status = capsys.readouterr().out
+    assert status.startswith("1 of 1 done")
+    assert left_out(["one"]) in status
+    for options, runs in ((), 1), (("--all-runs",), 2):
+        assert main(["study", "audit", str(store.path), *options]) == 0
+        told_of = capsys.readouterr()
+        assert f"none of {runs} runs" in told_of.out
+        assert (left_out(["one"]) in told_of.err) is (runs == 1)
+        tables = ["--tables", str(tmp_path / "tables"), "--html", str(tmp_path / "r.html")]
+        assert main(["study", "report", str(store.path), "--small", *tables, *options]) == 0
+        assert len(pd.read_csv(tmp_path / "tables" / "runs.csv")) == runs
+
+
 def test_what_failed_meanwhile_is_not_taken(tmp_path: Path, tiny: Make) -> None:
     """Between the look at a run and its claim another worker of the session may have failed."""
     store = Store(tmp_path / "study")
@@ -313,6 +343,22 @@ def test_the_error_of_such_a_process_is_told(tmp_path: Path, tiny: Make) -> None
     assert Worker(store, session="a", threads=1).work() == 0
     error = store.failure(store.study().runs()[0].id)["error"]
     assert "cannot be divided among 3 devices" in error
+
+
+def test_such_a_process_that_leaves_no_result_has_failed(
+    tmp_path: Path, tiny: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 1 is a run that was stopped, with a result; without one it would go round."""
+    study = tiny(seeds=[0], heads=["default"], evaluate=False, score=False)
+    study = replace(study, constants={**study.constants, "devices": 2, "accelerator": "cpu"})
+    store = Store(tmp_path / "study")
+    store.create(study)
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho no such module >&2; exit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    assert Worker(store, session="a", threads=1).work(limit=3) == 0
+    assert store.failure(store.study().runs()[0].id)["error"].endswith("1: no such module")
 
 
 def test_a_worker_knows_its_options() -> None:

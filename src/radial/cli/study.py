@@ -136,14 +136,13 @@ def _status(options: Namespace) -> int:
     from rich.console import Console
 
     from radial.study.status import STATES, Watcher, headline, table
-    from radial.study.store import STUDY, Store
+    from radial.study.store import Store, left_out
 
     store = Store(options.directory)
-    if not (store.path / STUDY).is_file() and (imported := len(store.runs())):
-        print(f"{imported} imported runs; nothing is planned")
-        return 0
     states = Watcher(store, tell=warn).look()
     print(headline(states))
+    if others := store.unplanned({state.run.id for state in states}):
+        print(left_out(others))
     which = tuple(STATES) if options.all else ("running", "failed")
     if any(state.state in which for state in states):
         Console().print(table(states, which))
@@ -182,31 +181,27 @@ def _submit(options: Namespace) -> int:
 
 
 def import_(parser: Parser) -> Run:
-    for name, text in (("--mlflow-csv", "training table"), ("--eval-csv", "evaluation table")):
-        parser.add_argument(
-            name, action="append", nargs="+", type=Path, required=True, metavar="FILE",
-            help=f"{text}; may be given several times, in pairs",
-        )  # fmt: skip
-    parser.add_argument("--out", type=Path, required=True, help="directory of the study")
+    for name in ("--mlflow-csv", "--eval-csv", "--out"):
+        parser.add_argument(name, nargs="+", action="append")
     return _import
 
 
 def _import(options: Namespace) -> int:
-    trained, evaluated = (
-        [path for group in files for path in group]
-        for files in (options.mlflow_csv, options.eval_csv)
+    raise ValueError(
+        "`study import` is gone: `study audit` and `study report` read a table of results, "
+        "a .parquet or .csv; studies/published_tables.py makes one of published MLflow exports"
     )
-    if len(trained) != len(evaluated):
-        raise ValueError(f"{len(trained)} training tables but {len(evaluated)} evaluation tables")
-    needs("study", *LIBRARIES)
-    from radial.study.importing import import_exports
 
-    import_exports(list(zip(trained, evaluated)), options.out, tell=warn)
-    return 0
+
+def _add_results(parser: Parser) -> None:
+    """A study's runs, or a table of them."""
+    add = parser.add_argument
+    add("runs", type=Path, metavar="STUDY", help="its directory, or a .parquet or .csv of results")
+    add("--all-runs", action="store_true", help="also those of earlier plans of the directory")
 
 
 def audit(parser: Parser) -> Run:
-    parser.add_argument("directory", type=Path, metavar="DIR")
+    _add_results(parser)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the flagged runs")
     return _audit
 
@@ -221,7 +216,7 @@ def _audit(options: Namespace) -> int:
     from radial.study.table import directions, read_runs
 
     check_writable(options.csv)
-    runs = final(read_runs(options.directory, tell=warn))
+    runs = final(read_runs(options.runs, all_runs=options.all_runs, tell=warn))
     found = audit(runs, directions(runs))
     print_audit(found, Console())
     if options.csv is not None:
@@ -230,9 +225,9 @@ def _audit(options: Namespace) -> int:
 
 
 def report(parser: Parser) -> Run:
+    _add_results(parser)
     add = parser.add_argument
-    add("directory", type=Path, metavar="DIR")
-    add("--html", type=Path, metavar="FILE", help="by default DIR/report.html")
+    add("--html", type=Path, metavar="FILE", help="by default report.html beside the runs")
     add("--markdown", type=Path, metavar="FILE", help="the same as Markdown")
     add("--small", action="store_true", help="plotly.js from its CDN: figures need the network")
     add("--tables", type=Path, metavar="DIR", help="every table as CSV and Parquet")
@@ -247,12 +242,14 @@ def _report(options: Namespace) -> int:
     check_writable(options.html, options.markdown)
     if options.tables is not None:
         check_writable(options.tables / "runs.csv")
+    folder = options.runs.parent if options.runs.is_file() else options.runs
     for line in write_report(
-        options.directory,
-        html=options.html or options.directory / "report.html",
+        options.runs,
+        html=options.html or folder / "report.html",
         markdown=options.markdown,
         tables=options.tables,
         small=options.small,
+        all_runs=options.all_runs,
         tell=warn,
     ):
         print(line)
@@ -295,7 +292,7 @@ COMMANDS: Commands = {
     "run": ("train, evaluate and score what is not complete yet", run),
     "status": ("what is done, running, failed and left", status),
     "submit": ("the same as an array job of SLURM", submit),
-    "import": ("published MLflow exports, into the same form", import_),
+    "import": ("gone: audit and report read a table of results", import_),
     "audit": ("runs that did not learn, and correlations without them", audit),
     "report": ("one HTML page; Markdown and tables by option", report),
 }

@@ -104,7 +104,8 @@ def train_apart(config: RunConfig, begun: bool, console: Console) -> None:
     environment[FOLLOW] = str(os.getpid())  # its ranks end with this worker
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     console.print(done.stderr, markup=False, highlight=False)
-    if done.returncode not in (0, 1):  # 1: stopped by on_collapse, with a result
+    stopped = done.returncode == 1 and (directory / RESULT).is_file()  # by on_collapse
+    if done.returncode and not stopped:
         lines = done.stderr.strip().splitlines() or ["no message"]
         raise RuntimeError(f"radial train ended with code {done.returncode}: {lines[-1]}")
 

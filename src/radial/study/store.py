@@ -6,7 +6,6 @@
     runs/ID/eval.json        evaluation is complete
     runs/ID/scores.json      scoring is complete
     runs/ID/checkpoints.json both, of the checkpoints that were kept on the way
-    runs/ID/source.json      of an imported run: file and row
     failures/ID.json         what went wrong the last time; gone once the run is complete
     start/KEY.json           accuracy of a backbone before the first step
     claims/ID.N              who works on a run (see claims.py)
@@ -21,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import count
 from pathlib import Path
@@ -34,8 +33,7 @@ from radial.study.plan import Study, read_study
 from radial.training.config import RunConfig
 from radial.training.rundir import EVALUATION, RESULT, SCORES
 
-STUDY, SOURCE = "study.yaml", "source.json"
-CHECKPOINTS = "checkpoints.json"
+STUDY, CHECKPOINTS = "study.yaml", "checkpoints.json"
 NEEDED = {  # file: a key it must have
     RESULT: "verdict",
     EVALUATION: "probes",
@@ -85,9 +83,13 @@ class Store:
         return self.path / "runs" / run
 
     def runs(self) -> list[str]:
-        """The ids of all that has a directory, planned or imported."""
+        """The ids of all that has a directory, of this plan and of earlier ones."""
         place = self.path / "runs"
         return sorted(p.name for p in place.iterdir() if p.is_dir()) if place.is_dir() else []
+
+    def unplanned(self, plan: Container[str]) -> list[str]:
+        """The ids of runs of earlier plans: they stay, but are not counted with those of this."""
+        return [run for run in self.runs() if run not in plan]
 
     def steps(self, study: Study) -> dict[str, str]:
         """The files that make a run of this study complete, and the settings each was made with."""
@@ -104,11 +106,7 @@ class Store:
     def missing(self, run: str, steps: Mapping[str, str], tell: Tell | None = None) -> list[str]:
         """The steps that a run still needs, in order: not there, not whole, or otherwise made."""
         found = {name: self.read(run, name, tell) for name in steps}
-        return [
-            name
-            for name, asked in steps.items()
-            if (values := found[name]) is None or (asked and values.get("asked") != asked)
-        ]
+        return [name for name, asked in steps.items() if not made_as(found[name], asked)]
 
     def read(self, run: str, name: str, tell: Tell | None = None) -> dict[str, Any] | None:
         """A step's file, or None where it is not there or not whole."""
@@ -165,6 +163,17 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
+
+
+def made_as(values: Mapping[str, Any] | None, asked: str) -> bool:
+    """Whether a step's file is there and was made with the settings that are asked for."""
+    return values is not None and (not asked or values.get("asked") == asked)
+
+
+def left_out(runs: Sequence[str]) -> str:
+    """The one line on runs of earlier plans."""
+    several = f"{len(runs)} runs" if len(runs) > 1 else "1 run"
+    return f"{several} of earlier plans left out; audit and report take them in with --all-runs"
 
 
 def _beside(path: Path, what: str) -> Path:

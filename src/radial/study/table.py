@@ -1,7 +1,28 @@
-"""From a study's directory to one frame: a row a complete run, ready for analysis."""
+"""The table of results: a row a complete run, from a study's directory or from a file.
+
+`radial study report --tables DIR` writes it as runs.csv and runs.parquet; a file of that layout,
+from whatever made it, is read by :func:`read_runs`, `radial study report` and `radial study audit`:
+
+========================================  ======================================================
+``run``, ``data``, ``method``, ``head``   needed: a name of its own, and what was trained on what
+other fields of ``RunConfig``             settings; those of RBF layers where a head has them
+``train_loss``, ``val_loss``              at the end of training
+``constant_loss``                         that of a constant output; else from method and settings
+``spread``                                of the embeddings, 1 when isotropic
+``verdict``, ``reason``                   how training ended; ``imported`` where that is not known
+``epoch``, ``steps``, ``seconds``         trained; checkpoints on the way are runs ``RUN@EPOCH``
+``accuracy``, ``precision``,              of a classifier on frozen features, 0 to 1, with
+``recall``, ``f1``                        ``accuracy_low``, ``accuracy_high``, ``test_samples``
+``start_accuracy`` and so on              the same, of the backbone before the first step
+``knn``, ``knn_1pct``                     accuracy of a kNN with all labels and with 1 %
+``NAME@LAYER``                            a score, such as ``rankme@backbone``
+``source``, ``index``                     file and row that a run comes from, else empty and 0, 1, …
+========================================  ======================================================
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -12,17 +33,12 @@ import yaml
 
 from radial.checks import one_line
 from radial.study.plan import MACHINE
-from radial.study.store import (
-    CHECKPOINTS,
-    SOURCE,
-    STUDY,
-    Store,
-    Tell,
-    read_json,
-)
+from radial.study.store import CHECKPOINTS, Store, Tell, left_out, made_as, read_json
 from radial.training.config import RunConfig
 from radial.training.rundir import CONFIG, EVALUATION, RESULT, SCORES
 
+SUFFIXES = (".parquet", ".csv")
+NEEDED = ("run", "data", "method", "head")
 PROTOCOLS = ("exact", "published", "paper")  # the first that a run has is its accuracy
 CLASSIFICATION = ("accuracy", "precision", "recall", "f1")
 OF_RESULT = (
@@ -36,60 +52,85 @@ ONLY_RBFN = (
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def read_runs(directory: Path | str, *, tell: Tell | None = None) -> pd.DataFrame:
-    """All complete runs of a study, planned ones in the order of the plan, then imported ones.
+def read_runs(
+    source: Path | str, *, all_runs: bool = False, tell: Tell | None = None
+) -> pd.DataFrame:
+    """The complete runs of a study, in the order of its plan, or those of a table of results.
 
-    Columns: ``run, source, index``; every setting of the run; its result; ``accuracy, precision,
-    recall, f1`` with their interval; ``start_accuracy`` of the backbone before the first step;
-    and one column ``name@layer`` a score.
+    Args:
+        source: a study's directory, or a .parquet or .csv file of the layout above.
+        all_runs: also those of earlier plans that the directory holds, after the others.
+        tell: called with a line for what is left out.
+
+    Raises:
+        ValueError: if there is no study or table, or no complete run in it.
     """
-    store = Store(Path(directory))
-    if not (store.path / "runs").is_dir():
-        raise ValueError(f"{directory} is not a study: it has no runs")
-    places: dict[str, int] = {}
-    steps = {RESULT: "", EVALUATION: ""}
-    if (store.path / STUDY).is_file():
-        study = store.study()
-        places = {run.id: run.index for run in study.runs()}
-        steps = store.steps(study)
+    path = Path(source)
+    if path.suffix in SUFFIXES and not path.is_dir():
+        return read_table(path)
+    store, tell = Store(path), tell or (lambda line: None)
+    study = store.study()
+    places, steps = {run.id: run.index for run in study.runs()}, store.steps(study)
+    others = store.unplanned(places)
+    if others and not all_runs:
+        tell(left_out(others))
     rows = []
-    for run in store.runs():
-        source = read_json(store.run(run) / SOURCE)
-        needed = {RESULT: "", EVALUATION: ""} if source else steps
-        found = {name: store.read(run, name, tell) for name in needed}
+    for run in [*places, *(others if all_runs else ())]:
+        found = {name: store.read(run, name, tell) for name in steps}
         if any(values is None for values in found.values()):
             continue
-        if old := [
-            name for name, asked in steps.items() if not source and _differs(found[name], asked)
-        ]:
-            if tell is not None:
-                tell(f"{store.run(run) / old[0]} was made with other settings: not done")
+        if old := [name for name, values in found.items() if not made_as(values, steps[name])]:
+            tell(f"{store.run(run) / old[0]} was made with other settings: not done")
             continue
         try:
-            row = _row(store, run, source, found, places)
+            row = _row(store, run, places.get(run, len(places)), found)
             kept = (found.get(CHECKPOINTS) or {}).get("rows", [])
             rows += [row, *(_intermediate(row, one) for one in kept)]
         except (OSError, yaml.YAMLError, TypeError, ValueError, KeyError, AttributeError) as error:
-            if tell is not None:
-                why = one_line(error)
-                tell(f"{store.run(run)} cannot be read and counts as not done: {why}")
+            tell(f"{store.run(run)} cannot be read and counts as not done: {one_line(error)}")
     if not rows:
-        raise ValueError(f"{directory} has no complete run yet")
-    rows.sort(key=lambda row: (row["source"], row["index"]))  # "" first: those of the plan
+        raise ValueError(f"{source} has no complete run yet")
     return pd.DataFrame(rows)
 
 
-def _differs(values: Mapping[str, Any] | None, asked: str) -> bool:
-    return bool(asked) and values is not None and values.get("asked") != asked
+def read_table(path: Path | str) -> pd.DataFrame:
+    """A table of results from a file; what may be absent is filled in.
+
+    Raises:
+        ValueError: if it cannot be read, lacks a column that is needed, names a run twice or holds
+            a text for a number.
+    """
+    path = Path(path)
+    try:
+        table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        why = one_line(error)
+        raise ValueError(f"{path} cannot be read as a table of results: {why}") from error
+    if missing := [name for name in NEEDED if name not in table]:
+        raise ValueError(f"{path} has no column {', '.join(missing)}: see radial.study.table")
+    if table.empty:
+        raise ValueError(f"{path} has no runs")
+    for name in NEEDED:
+        if table[name].isna().any():
+            raise ValueError(f"{path}: row {table[name].isna().idxmax() + 1} has no {name}")
+    table["run"] = table["run"].astype(str)
+    if twice := sorted(table["run"][table["run"].duplicated()]):
+        raise ValueError(f"{path} has more than one run {twice[0]}")
+    for name in table.columns.intersection([*CLASSIFICATION, "train_loss", "val_loss"]):
+        try:
+            table[name] = pd.to_numeric(table[name]).astype(float)
+        except ValueError as error:
+            raise ValueError(f"{path}: {name} is not a number everywhere: {error}") from error
+        if name in CLASSIFICATION and not table[name].dropna().between(0, 1).all():
+            raise ValueError(f"{path}: {name} must be between 0 and 1")
+    usual: dict[str, Any] = {"source": path.name, "index": range(len(table)), "verdict": "imported"}
+    usual |= {"reason": None, "accuracy": math.nan, "train_loss": math.nan}
+    table = table.assign(**{name: value for name, value in usual.items() if name not in table})
+    texts = table[["source", "verdict", "reason"]].astype(object)  # a CSV's may be all empty
+    return table.assign(**texts).fillna({"source": ""})
 
 
-def _row(
-    store: Store,
-    run: str,
-    source: Mapping[str, Any],
-    found: Mapping[str, Any],
-    places: Mapping[str, int],
-) -> dict[str, Any]:
+def _row(store: Store, run: str, index: int, found: Mapping[str, Any]) -> dict[str, Any]:
     directory = store.run(run)
     settings = yaml.load((directory / CONFIG).read_text(encoding="utf-8"), Loader)
     if not isinstance(settings, dict):
@@ -98,8 +139,8 @@ def _row(
     of_rbfn = () if str(settings.get("head")).startswith("rbfn") else ONLY_RBFN
     row: dict[str, Any] = {
         "run": run,
-        "source": source.get("source", ""),
-        "index": source.get("index", places.get(run, len(places))),
+        "source": "",
+        "index": index,
         **{name: None if name in of_rbfn else settings.get(name) for name in names},
     }
     result, evaluation, card = (found.get(name) or {} for name in (RESULT, EVALUATION, SCORES))

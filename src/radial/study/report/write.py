@@ -60,10 +60,12 @@ class Report:
         }
 
 
-def read_report(directory: Path | str, *, tell: Tell | None = None) -> Report:
+def read_report(
+    directory: Path | str, *, all_runs: bool = False, tell: Tell | None = None
+) -> Report:
     """Read a study and compute all that there is to say of it."""
     directory = Path(directory)
-    runs = read_runs(directory, tell=tell)
+    runs = read_runs(directory, all_runs=all_runs, tell=tell)
     better = directions(runs)
     if "accuracy" not in runs:
         runs["accuracy"] = math.nan
@@ -84,15 +86,17 @@ def write_report(
     markdown: Path | str | None = None,
     tables: Path | str | None = None,
     small: bool = False,
+    all_runs: bool = False,
     tell: Tell | None = None,
 ) -> list[str]:
     """Write the page and, where asked for, Markdown and a folder of tables.
 
     Returns lines that say what was written. ``small`` leaves plotly.js, 4.6 MB, to its CDN: such a
-    page needs the network for its figures. ``tell`` hears of files that could not be read.
+    page needs the network for its figures. ``all_runs``: also those of earlier plans. ``tell``
+    hears of what was left out or could not be read.
     """
     check_plotly()
-    report = read_report(directory, tell=tell)
+    report = read_report(directory, all_runs=all_runs, tell=tell)
     write_atomically(html, page(report, small=small))
     lines = [f"report: {html}"]
     if markdown is not None:
