@@ -28,6 +28,12 @@ ARROWS = {  # which way is better: a sign, and words
     "none": ("·", "describes, does not rank"),
 }
 LEAST_IMAGES = 16  # no score is read off fewer
+# What targets are ranked by, and a study's headline: declared by the findings, before any of its
+# accuracies is looked at; the first that there is.
+HEADLINES = (
+    "view_retrieval@backbone", "kernel_retrieval@kernels", "lidar@projector", "lidar@backbone",
+    "rankme@projector", "rankme@backbone", "sns_width@kernels",
+)  # fmt: skip
 LIDAR_DELTA = 1e-4  # as in the paper; added to the within-image covariance
 RETRIEVAL_IMAGES = 512  # at most: similarities of all their views are looked at
 RETRIEVAL_SHRINKAGE = 0.1  # of the covariance towards a multiple of the identity

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from radial.metrics.registry import SCORES, layers_of, parse, quality
+from radial.metrics.registry import HEADLINES, SCORES, layers_of, parse, quality
 from radial.verdicts import DEAD_KERNELS, NOT_MEASURED, OK, UNTRAINED
 
 if TYPE_CHECKING:
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
 PACKAGES = ("radial-ssl", "torch", "torchvision", "scikit-learn")
 RANKED = (OK, DEAD_KERNELS, UNTRAINED, NOT_MEASURED)
-HEADLINES = (  # by the findings; the others where these were not asked for
-    "view_retrieval@backbone", "kernel_retrieval@kernels", "lidar@projector", "lidar@backbone",
-    "rankme@projector", "rankme@backbone", "sns_width@kernels",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

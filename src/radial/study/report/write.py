@@ -1,82 +1,27 @@
 """`radial study report`: one HTML page that needs no network, Markdown, and every table.
 
-What is shown stands in sections.py, how it looks in templates/ (with the style sheet of the report
-cards); the tables are written in full, as CSV and Parquet.
+What is said stands in headlines.py and sections.py, how it looks in templates/; the tables are
+written in full, as CSV and Parquet.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pandas as pd
 
 from radial.files import atomic, write_atomically
 from radial.presentation.pages import CDN, check_plotly, json_in_page, plotly_script, render
-from radial.study.analysis.analyse import analyse
-from radial.study.analysis.columns import final
-from radial.study.analysis.peaks import peak_table
-from radial.study.audit.rules import audit
-from radial.study.report.basis import Basis, read_basis
-from radial.study.report.blocks import Material
+from radial.study.report.charts import SHAPES
+from radial.study.report.content import Cell, Section, Sheet
+from radial.study.report.headlines import key_figures, summary
+from radial.study.report.material import Report, read_report
 from radial.study.report.sections import sections
-from radial.study.report.summary import cards, summary
 from radial.study.store import Tell
-from radial.study.table import directions, read_runs
 
-SHOWN_DIGITS = 3  # of a fraction: percent with one decimal
 ROOM = 1_800_000  # bytes of CSV inside the page
-SHAPES = {  # symbols of a legend, as paths in a box of 16
-    "circle": "M6 0A6 6 0 1 1-6 0A6 6 0 1 1 6 0Z",
-    "diamond": "M0-7L7 0L0 7L-7 0Z",
-    "square": "M-5.5-5.5H5.5V5.5H-5.5Z",
-    "triangle-up": "M0-6.5L6.5 5H-6.5Z",
-    "triangle-down": "M0 6.5L6.5-5H-6.5Z",
-    "cross": "M-2-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",
-    "star": "M0-7L1.6-2.2H6.7L2.6.8L4.1 5.7L0 2.7L-4.1 5.7L-2.6.8L-6.7-2.2H-1.6Z",
-    "hexagon": "M0-6.5L5.6-3.2V3.2L0 6.5L-5.6 3.2V-3.2Z",
-    "pentagon": "M0-6.5L6.2-2L3.8 5.3H-3.8L-6.2-2Z",
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """All that a report is made of, read and computed."""
-
-    basis: Basis
-    material: Material
-
-    def tables(self) -> dict[str, pd.DataFrame]:
-        """Every table by its file's name."""
-        found = self.material.audit
-        return self.material.analysis.frames() | {
-            "audit_counts": found.counts,
-            "audit_identical": found.identical,
-            "audit_correlations": found.correlations,
-            "audit_flags": found.flags,
-            "runs": self.material.runs,
-        }
-
-
-def read_report(
-    directory: Path | str, *, all_runs: bool = False, tell: Tell | None = None
-) -> Report:
-    """Read a study and compute all that there is to say of it."""
-    directory = Path(directory)
-    runs = read_runs(directory, all_runs=all_runs, tell=tell)
-    better = directions(runs)
-    if "accuracy" not in runs:
-        runs["accuracy"] = math.nan
-    analysis = analyse(runs, better)
-    analysis = replace(analysis, peaks=peak_table(runs, SHOWN_DIGITS))
-    return Report(
-        basis=read_basis(directory, runs),
-        material=Material(
-            runs=runs, better=better, analysis=analysis, audit=audit(final(runs), better)
-        ),
-    )
+MOST_ROWS = 60  # of a table in Markdown; the CSV has all
 
 
 def write_report(
@@ -91,17 +36,23 @@ def write_report(
 ) -> list[str]:
     """Write the page and, where asked for, Markdown and a folder of tables.
 
-    Returns lines that say what was written. ``small`` leaves plotly.js, 4.6 MB, to its CDN: such a
-    page needs the network for its figures. ``all_runs``: also those of earlier plans. ``tell``
-    hears of what was left out or could not be read.
+    Args:
+        directory: of the study.
+        html: where the page goes.
+        markdown: where the Markdown goes.
+        tables: the folder of the tables, each as CSV and Parquet.
+        small: leave plotly.js, 4.6 MB, to its CDN: such a page needs the network for its figures.
+        all_runs: also those of earlier plans.
+        tell: hears of what was left out or could not be read.
+
+    Returns:
+        Lines that say what was written.
     """
     check_plotly()
     report = read_report(directory, all_runs=all_runs, tell=tell)
     write_atomically(html, page(report, small=small))
     lines = [f"report: {html}"]
     if markdown is not None:
-        from radial.study.report.markdown import markdown_of
-
         write_atomically(markdown, markdown_of(report))
         lines.append(f"markdown: {markdown}")
     if tables is not None:
@@ -114,18 +65,16 @@ def write_report(
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
     """As path.csv and path.parquet, atomically; values of mixed kinds are written as text."""
-    write_atomically(path.with_name(f"{path.name}.csv"), csv_of(frame))
+    write_atomically(path.with_name(f"{path.name}.csv"), _csv(frame))
     plain = frame.copy()
     for name in plain.columns:
-        if plain[name].dtype == object:
-            kinds = {type(value) for value in plain[name].dropna()}
-            if len(kinds) > 1:
-                plain[name] = plain[name].map(str, na_action="ignore")
+        if plain[name].dtype == object and len({type(v) for v in plain[name].dropna()}) > 1:
+            plain[name] = plain[name].map(str, na_action="ignore")
     with atomic(path.with_name(f"{path.name}.parquet"), "wb") as file:
         plain.to_parquet(file, index=False)
 
 
-def csv_of(frame: pd.DataFrame, numbers: str | None = None) -> str:
+def _csv(frame: pd.DataFrame, numbers: str | None = None) -> str:
     """Lists are written with spaces between."""
     listed = [name for name in frame.columns if frame[name].map(type).isin([tuple, list]).any()]
     for name in listed:
@@ -135,41 +84,35 @@ def csv_of(frame: pd.DataFrame, numbers: str | None = None) -> str:
 
 def page(report: Report, *, small: bool = False) -> str:
     """One HTML page; self-contained, unless it shall be small."""
-    texts = _embedded(report.tables())
-    parts = sections(report.material)
-    drawn = {
-        f"{section.key}-{i}": block.figure
+    from radial.study.report.charts import hover_lines
+
+    texts, parts = _embedded(report.tables()), sections(report)
+    figures = {
+        f"{section.key}-{i}-{j}": figure
         for section in parts
         for i, block in enumerate(section.blocks)
-        if block.figure is not None
+        for j, figure in enumerate(block.figures)
     }
-    material = report.material
-    inside = {"figures": drawn, "tables": texts, "hover": material.hover}
+    hover = hover_lines(report.runs, report.settings)
     return render(
         Path(__file__).with_name("templates") / "report.html",
+        report=report,
+        sentences=summary(report),
+        key_figures=key_figures(report),
+        sections=parts,
+        inside=list(texts),
+        material=json_in_page({"figures": figures, "tables": texts, "hover": hover}),
+        plotly=plotly_script(small=small),
+        elsewhere=f" {CDN}" if small else "",
         shade=_shade,
         share=_share,
         shapes=SHAPES,
-        inside=list(texts),
-        name=report.basis.name,
-        sentences=summary(
-            material.runs, material.analysis, material.audit, report.basis.unfinished
-        ),
-        cards=cards(material.runs, material.analysis, material.audit),
-        sections=parts,
-        datasets=material.datasets,
-        facts=report.basis.facts,
-        notes=material.analysis.notes,
-        study=report.basis.study,
-        material=json_in_page(inside),
-        plotly=plotly_script(small=small),
-        elsewhere=f" {CDN}" if small else "",
     )
 
 
 def _embedded(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """Tables as CSV that fit into the page: the smallest first, as many as there is room for."""
-    texts = {name: csv_of(frame, "%.8g") for name, frame in tables.items()}
+    texts = {name: _csv(frame, "%.8g") for name, frame in tables.items()}
     size, kept = 0, set()
     for name in sorted(texts, key=lambda name: len(texts[name])):
         size += len(texts[name])
@@ -187,3 +130,83 @@ def _shade(value: float) -> str:
 def _share(value: float) -> float:
     """Where a correlation lies between −1 and 1, in percent."""
     return round(50 * (min(max(value, -1.0), 1.0) + 1), 1)
+
+
+def markdown_of(report: Report) -> str:
+    """The same sentences and tables, for an appendix or an issue."""
+    lines = [f"# {escape(report.name)}", "", *_bullets(summary(report))]
+    lines += ["Intervals are of 95 %. “Not decided”: the interval contains 0.", ""]
+    for section in sections(report):
+        lines += _section(section, len(report.datasets) > 1)
+    lines += ["## What it rests on", ""]
+    for title, facts in report.facts.items():
+        if facts:
+            lines += [f"**{escape(title)}**", "", *_bullets(f"{k}: {v}" for k, v in facts)]
+    if report.analysis.notes:
+        lines += ["**What could not be computed**", "", *_bullets(report.analysis.notes)]
+    if report.study:
+        lines += ["```yaml", report.study.rstrip().replace("```", "'''"), "```", ""]
+    return "\n".join(lines)
+
+
+def _section(section: Section, several: bool) -> Iterator[str]:
+    told = any(block.sheets or block.sentences for block in section.blocks)
+    if not told and not section.missing:
+        return  # only a figure
+    yield from (f"## {escape(section.title)}", "")
+    if section.lead:
+        yield from (escape(section.lead), "")
+    for block in section.blocks:
+        if block.data and several:
+            yield from (f"### {escape(block.data)}", "")
+        if block.sentences:
+            yield from _bullets(block.sentences)
+        for sheet in block.sheets:
+            if sheet.fold:
+                yield from (f"**{escape(sheet.fold)}**", "")
+            yield from _table(sheet)
+            if sheet.note:
+                yield from (escape(sheet.note), "")
+    for why in section.missing:
+        yield from (f"*{escape(why)}*", "")
+
+
+def _table(sheet: Sheet) -> Iterator[str]:
+    """A pipe table; a column for the groups where they have headings."""
+    named = any(group.heading for group in sheet.groups)
+    heads = [escape(f"{column.over} {column.text}".strip()) for column in sheet.columns]
+    marks = ["---:" if column.numeric else ":---" for column in sheet.columns]
+    yield _line([*([""] if named else []), *heads])
+    yield _line([*([":---"] if named else []), *marks])
+    rows = [(group.heading, row) for group in sheet.groups for row in group.rows]
+    for heading, row in rows[:MOST_ROWS]:
+        yield _line([*([escape(heading)] if named else []), *map(_cell, row)])
+    if len(rows) > MOST_ROWS:
+        yield from ("", f"{len(rows) - MOST_ROWS} more rows are in {sheet.name}.csv.")
+    yield ""
+
+
+def _cell(cell: Cell) -> str:
+    shown = escape(cell.text)
+    shown = f"**{shown}**" if cell.bold and shown else shown
+    return f"{shown} {escape(cell.note)}".strip()
+
+
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _bullets(sentences: Iterable[str]) -> list[str]:
+    return [*(f"- {escape(sentence)}" for sentence in sentences), ""]
+
+
+def escape(text: str) -> str:
+    """Text that Markdown shows as it is written, on one line.
+
+    >>> escape("a|b_c*d <e>")
+    'a\\\\|b\\\\_c\\\\*d &lt;e>'
+    """
+    text = " ".join(text.split()).replace("\\", "\\\\")
+    for mark in "|_*`[":
+        text = text.replace(mark, f"\\{mark}")
+    return text.replace("<", "&lt;")

@@ -3,29 +3,48 @@ const material = JSON.parse(document.getElementById("material").textContent);
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const config = { displayModeBar: false, responsive: true };
 
+// Lines of several runs as one trace, with gaps between: a trace a run would be slow.
+const join = (trace, lines) => {
+  trace.x = []; trace.y = []; trace.customdata = [];
+  for (const [run, x, y] of lines) {
+    trace.x.push(...x, null);
+    trace.y.push(...y, null);
+    trace.customdata.push(...x.map(() => [run]), [null]);
+  }
+};
+
 for (const [name, figure] of Object.entries(material.figures)) {
   const plot = document.getElementById(`plot-${name}`);
   if (typeof Plotly === "undefined") {
     plot.textContent = "This figure needs the network: plotly.js could not be loaded.";
     continue;
   }
-  for (const trace of figure.data) {
-    if (trace.customdata) trace.text = trace.customdata.map(([run]) => material.hover[run]);
-  }
+  const name_runs = () => {
+    for (const trace of figure.data) {
+      if (trace.customdata) trace.text = trace.customdata.map(([run]) => material.hover[run]);
+    }
+  };
   if (figure.choices) {
-    const box = plot.parentElement;
+    const box = plot.closest("figure");
     const select = box.querySelector(".choice");
     const choose = () => {
       const choice = figure.choices.find((entry) => entry.name === select.value);
-      figure.data.forEach((trace, i) => (trace.x = choice.x[i]));
-      figure.layout.xaxis.title.text = choice.label + (choice.name.includes("@") ? ` · ${choice.group}` : "");
+      figure.data.forEach((trace, i) => {
+        if (figure.chosen === "xaxis") trace.x = choice.x[i];
+        else join(trace, choice ? choice.lines[i] : []);
+      });
+      name_runs();
+      const option = select.selectedOptions[0].textContent;
+      figure.layout[figure.chosen].title.text = figure.title ? "" : option;
       figure.layout.xaxis.autorange = figure.layout.yaxis.autorange = true;
-      box.querySelector(".said").textContent = choice.said;
+      figure.layout.shapes = choice?.shapes ?? [];
+      box.querySelector(".said").textContent = choice?.said ?? "";
       Plotly.react(plot, figure.data, figure.layout, config);
     };
     select.addEventListener("change", choose);
     choose();
   } else {
+    name_runs();
     Plotly.newPlot(plot, figure.data, figure.layout, config);
   }
 }
