@@ -305,9 +305,8 @@ def audit(report: Report) -> Iterator[Block]:
     ]  # fmt: skip
     note = " ".join(RULE_WORDS[rule] for rule in rules)
     counts = sheet("audit_counts", rows, columns, by="data", note=note)
-    scores = set(found.correlations["data"] + " " + found.correlations["score"])
-    said = tuple(s for s in found.sentences if s.partition(":")[0] not in scores)
-    yield Block(sentences=said, sheets=(counts, *_without_flagged(report), *_flagged_runs(report)))
+    sheets = (counts, *_without_flagged(report), *_flagged_runs(report))
+    yield Block(sentences=found.sentences, sheets=sheets)
 
 
 def _flagged(row: Row) -> Cell:
