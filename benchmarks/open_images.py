@@ -62,7 +62,7 @@ def chunks(total: int) -> Iterator[int]:
 
 def write_files(folder: Path, rows: int) -> None:
     """Names of the official files; every line of a file's chunk is equally long: no loop in it."""
-    from radial.open_images.metadata import official_files
+    from radial.open_images.catalogue import official_files
 
     files = {what: folder / Path(path).name for what, path in official_files("v7").items()}
     rng = np.random.default_rng(0)
@@ -124,7 +124,7 @@ def digest(rows: Iterator[tuple[object, ...]]) -> str:
 
 
 def by_radial(folder: Path) -> Iterator[tuple[object, ...]]:
-    from radial.open_images.metadata import find_metadata
+    from radial.open_images.catalogue import find_metadata
     from radial.open_images.sampling import Sampling, sample
 
     settings = Sampling(classes=CHOSEN, release="v7", seed=SEED, temp_directory=folder)

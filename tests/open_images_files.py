@@ -10,11 +10,12 @@ import csv
 import gzip
 import hashlib
 import io
+import json
 import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from radial.open_images.metadata import official_files
+from radial.open_images.catalogue import official_files
 
 NAMES = (
     "Person", "Tree", "Human face", "Car", "Flower", "Taxi", "Kitchen & dining room table",
@@ -69,11 +70,15 @@ def write_metadata(
             lists[subset].append(row)
             if draw.random() < 0.8:
                 boxable.append(row) if subset == "train" else None
+    folder.mkdir(parents=True, exist_ok=True)
+    person, tree, face, car, flower, taxi = ({"LabelName": label_of(n)} for n in range(6))
+    person["Part"], car["Subcategory"] = [face], [taxi]
+    above = {"LabelName": "/m/0bl9f", "Subcategory": [person, tree, car, flower]}
+    (folder / "bbox_labels_600_hierarchy.json").write_text(json.dumps(above))
     files = official_files(release) | {"images/boxable": official_files()["images/train"]}
     lists["boxable"] = lists["train"] if release == "boxable" else boxable
     header = "LabelName,DisplayName\n" if release == "v7" else ""
     described = [_csv((label_of(number), name)) for number, name in enumerate(names)]
-    folder.mkdir(parents=True, exist_ok=True)
     for what, path in files.items():
         kind, _, subset = what.partition("/")
         if kind == "classes":

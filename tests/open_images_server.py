@@ -8,7 +8,6 @@ import os
 import socket
 import socketserver
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,7 +45,8 @@ class Bucket(socketserver.ThreadingTCPServer):
         self.connections = self.most = self.opened = 0
         self.recovered = False
         self.broken_after: int | None = None  # so many requests, then a page for everyone
-        self.delay = 0.0  # of every answer
+        self.over = threading.Event()  # ends the silence
+        self.hold_after: int | None = None  # so many requests, then no answer until ``over``
         self.wrong_tags = False
         self.tags = True  # send ETag, else Last-Modified only
         self.guard = threading.Lock()
@@ -61,6 +61,9 @@ class Bucket(socketserver.ThreadingTCPServer):
             first = self.requests[path] == 1
             if self.broken_after is not None and self.requests.total() > self.broken_after:
                 return "html"
+            held = self.hold_after is not None and self.requests.total() > self.hold_after
+        if held:
+            return "silence"
         rule = "" if self.recovered else self.rules.get(path, "")
         name, _, _ = rule.partition(" once")
         return name if first or rule == name else ""
@@ -77,6 +80,7 @@ def serving(files: dict[str, bytes], rules: dict[str, str] | None = None) -> Ite
         try:
             yield server
         finally:
+            server.over.set()
             server.shutdown()
             thread.join()
 
@@ -116,7 +120,6 @@ class _Handler(socketserver.BaseRequestHandler):
     def _answer(self, path: str, headers: dict[str, str]) -> bool:
         """Whether the connection stays open."""
         server, rule = self.server, self.server.rule(path)
-        time.sleep(server.delay)
         body = server.files.get(path, server.files.get(path.partition("?")[0]))
         if body is None or rule in ("404", "410"):
             return self._send("410 Gone" if rule == "410" else "404 Not Found", b"<Error/>")
@@ -126,10 +129,8 @@ class _Handler(socketserver.BaseRequestHandler):
         if rule == "hang up":
             return False
         if rule == "silence":
-            time.sleep(15)
+            server.over.wait()
             return False
-        if rule == "slow":
-            time.sleep(0.03)
         if rule == "cut":  # promises more than it sends
             self._part("200 OK", body, {}, "half")
             return False

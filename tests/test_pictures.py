@@ -14,7 +14,7 @@ import radial
 from radial.data import DataError, OpenImagesV7, load_data
 from radial.data.contact_sheet import contact_sheet
 from radial.data.statistics import folder_statistics
-from radial.open_images.pictures import NotWhole, prepared
+from radial.open_images.workers import NotWhole, prepared
 from radial.pictures import FORMATS, read_picture
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\n%%EndComments\nshowpage\n%%EOF\n"

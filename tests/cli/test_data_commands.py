@@ -18,8 +18,8 @@ from open_images_server import bucket_and_manifest, rows_of, serving
 from radial.cli import main
 from radial.cli.terminal import Bars
 from radial.data import load_data
+from radial.open_images.catalogue import official_files
 from radial.open_images.manifest import read_manifest, write_manifest
-from radial.open_images.metadata import official_files
 
 
 @pytest.fixture(autouse=True)

@@ -17,12 +17,12 @@ from radial.open_images.manifest import (
     COLUMNS,
     Manifest,
     Row,
+    folded,
     folder_fault,
     read_manifest,
     sidecar,
     write_manifest,
 )
-from radial.open_images.rows import folded
 
 FORMS = ("csv", "parquet")
 

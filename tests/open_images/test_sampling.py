@@ -15,10 +15,20 @@ from hypothesis import strategies as st
 
 from open_images_files import NAMES, label_of, plain_sample, plain_singles, write_metadata
 from radial.data import DataError
-from radial.open_images.classes import PUBLISHED, class_names, in_imagenet, overlap
-from radial.open_images.manifest import Manifest, folder_fault, read_manifest, write_manifest
-from radial.open_images.metadata import find_metadata, official_files
-from radial.open_images.rows import folded
+from radial.open_images.catalogue import (
+    PUBLISHED,
+    class_names,
+    find_metadata,
+    in_imagenet,
+    official_files,
+)
+from radial.open_images.manifest import (
+    Manifest,
+    folded,
+    folder_fault,
+    read_manifest,
+    write_manifest,
+)
 from radial.open_images.sampling import Sampling, choose, find_class, preset, sample
 
 RELEASES = ("boxable", "v7")
@@ -41,7 +51,11 @@ def folder(folders: dict[str, Path]) -> Path:
 def draw(folder: Path, **changes: Any) -> Manifest:
     asked = Sampling(**({"classes": 6} | changes))
     metadata = find_metadata(
-        folder, release=asked.release, subsets=asked.subsets, boxable_only=asked.boxable_only
+        folder,
+        release=asked.release,
+        subsets=asked.subsets,
+        boxable_only=asked.boxable_only,
+        hierarchy=asked.exclude_overlapping,
     )
     return sample(metadata, asked)
 
@@ -160,10 +174,13 @@ def test_subsets_and_boxable_list(folders: dict[str, Path]) -> None:
 
 COUNTS = {label_of(number): 100 - 7 * number for number in range(len(NAMES))}
 DISPLAYS = {label_of(number): name for number, name in enumerate(NAMES)}
+OVERLAPS = {
+    label_of(a): frozenset({label_of(b)}) for a, b in ((0, 2), (2, 0), (3, 5), (5, 3))
+}  # Person and Human face, Car and Taxi
 
 
 def names_of(**changes: Any) -> list[str]:
-    return [DISPLAYS[label] for label in choose(COUNTS, DISPLAYS, Sampling(**changes))]
+    return [DISPLAYS[label] for label in choose(COUNTS, DISPLAYS, Sampling(**changes), OVERLAPS)]
 
 
 def test_choice_of_classes() -> None:
@@ -237,17 +254,21 @@ def test_names_are_cut_by_bytes_and_differ_with_their_labels() -> None:
     assert class_names({"/m/1": 'What? <a:b|c*"d">'}) == {"/m/1": "What_ _a_b_c__d__"}
 
 
-def test_overlaps_and_imagenet() -> None:
-    assert overlap("Human face", ["Tree", "Man"]) == "Man"
-    assert overlap("Vehicle", ["Taxi"]) == "Taxi"
-    assert overlap("Taxi", ["Truck"]) is None
-    assert overlap("Cat", ["Dog"]) is None
-    assert overlap("Person", ["Person"]) is None
+def test_imagenet() -> None:
     assert in_imagenet("goldfish")
     assert in_imagenet("Band-aid")
     assert in_imagenet("Mobile phone")
     assert not in_imagenet("Dog")
     assert not in_imagenet("Fish")
+
+
+def test_overlapping_classes_are_left_out_by_the_official_hierarchy(folder: Path) -> None:
+    assert {"Person", "Human face", "Car", "Taxi"} <= set(draw(folder, classes=8).classes)
+    left = set(draw(folder, classes=8, exclude_overlapping=True).classes)
+    assert {"Person", "Tree", "Car"} <= left
+    assert not {"Human face", "Taxi"} & left
+    with pytest.raises(DataError, match="exclude_overlapping needs the hierarchy"):
+        sample(find_metadata(folder), Sampling(exclude_overlapping=True))
 
 
 def test_presets(folder: Path) -> None:
@@ -323,6 +344,14 @@ def test_damaged_labels(
         draw(tmp_path)
     assert place.name in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_cut_image_list_is_noticed(tmp_path: Path) -> None:
+    write_metadata(tmp_path, images=200)
+    path = tmp_path / Path(official_files()["images/test"]).name
+    path.write_bytes(path.read_bytes()[:-60])
+    with pytest.raises(DataError, match=r"fields: is the file cut short\?"):
+        draw(tmp_path)
 
 
 def test_too_little_memory(folder: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from radial.data.images import decode
-from radial.open_images.pictures import NotWhole, prepared
+from radial.open_images.workers import NotWhole, prepared
 
 PIXELS = np.kron(
     np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8), np.ones((8, 8, 1), np.uint8)

@@ -19,8 +19,8 @@ from radial.cli.terminal import (
     needs,
     warn,
 )
-from radial.open_images.classes import PRESETS
-from radial.open_images.rows import SUFFIXES
+from radial.open_images.catalogue import PRESETS
+from radial.open_images.manifest import SUFFIXES
 
 if TYPE_CHECKING:
     from radial.open_images.fetch import FetchResult
@@ -63,9 +63,15 @@ def _sample(options: Namespace) -> int:
     places = {name: asked.pop(name) for name in ("out", "preset", "metadata", "base")}
     given = {k: v for k, v in asked.items() if v is not None and v is not False}
     path = _manifest_file(places["out"])
-    needs("data", "duckdb", *(("pyarrow",) if path.suffix == ".parquet" else ()))
+    needs(
+        "data",
+        "duckdb",
+        "filelock",
+        "urllib3",
+        *(("pyarrow",) if path.suffix == ".parquet" else ()),
+    )
+    from radial.open_images.catalogue import find_metadata
     from radial.open_images.manifest import write_manifest
-    from radial.open_images.metadata import find_metadata
     from radial.open_images.sampling import Sampling, check_classes, preset, sample
 
     settings = preset(places["preset"], **given) if places["preset"] else Sampling(**given)
@@ -77,9 +83,10 @@ def _sample(options: Namespace) -> int:
             release=settings.release,
             subsets=settings.subsets,
             boxable_only=settings.boxable_only,
+            hierarchy=settings.exclude_overlapping,
             **({"base": places["base"]} if places["base"] else {}),
             progress=partial(bar, unit="B"),
-            check=lambda displays: check_classes(displays, settings),
+            check=lambda displays, overlaps: check_classes(displays, settings, overlaps),
         )
     manifest = sample(files, settings, tell=warn)
     write_manifest(path, manifest)
@@ -111,6 +118,7 @@ def _fetch(options: Namespace) -> int:
     asked = vars(options)
     manifest, out = asked.pop("manifest"), asked.pop("out")
     given = {name: value for name, value in asked.items() if value is not None}
+    needs("data", "filelock", "urllib3")
     from radial.open_images.fetch import FetchSettings, fetch
 
     with Bars() as bar:

@@ -10,14 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from radial.checks import DataError
-from radial.open_images.arriving import Arrivals
+from radial.open_images.arrivals import Arrivals, Plan, Reading
 from radial.open_images.journal import FOLDER, MANIFEST, Identity, Journal
 from radial.open_images.manifest import Manifest, Row, read_manifest, sidecar
-from radial.open_images.pictures import NotWhole, prepared
-from radial.open_images.plan import Plan
-from radial.open_images.progress import Reading
-from radial.open_images.settings import BASE, FetchSettings
-from radial.open_images.workers import disk_reason
+from radial.open_images.workers import BASE, FetchSettings, NotWhole, disk_reason, prepared
 
 __all__ = ["BASE", "FetchResult", "FetchSettings", "Reading", "fetch"]
 
@@ -65,7 +61,7 @@ def fetch(
         if out.exists() and not out.is_dir():
             raise DataError(f"{out} is not a directory")
         out.mkdir(parents=True, exist_ok=True)
-        with Journal(out) as journal:
+        with Journal.open(out) as journal:
             try:
                 identity, manifest = _begin(journal, manifest, own, settings, tell)
             finally:

@@ -11,14 +11,13 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from radial.checks import DataError
 from radial.files import write_atomically
-from radial.open_images.locks import lock
 from radial.open_images.manifest import Manifest, Row, read_manifest, sidecar, write_manifest
 
 FORMAT = 1
@@ -51,51 +50,34 @@ class Identity:
 
 
 class Journal:
-    """Open from the beginning of a fetch until it ends; one process at a time."""
+    """Of the fetch in a directory: which images it has, and where they go."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
         self.folder = out / FOLDER
         self.arriving = self.folder / "arriving"
         self.fresh = False  # begun by this process
-        _refuse_foreign(self.folder)
         self.sizes: dict[str, int] = {}  # of images that are ours, by id
         self.missing: set[str] = set()  # ids that the server said it does not have
-        self.arriving.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.folder / "lock").open("w")
+        self._about = self.folder / "fetch.json"
+        self._manifest = self.folder / MANIFEST
+        self._journal = self.folder / "journal.jsonl"
+        self._final = self.folder / "final"
         self._lines: IO[bytes] | None = None
-        try:
-            lock(self._lock, out)
-        except BaseException:
-            self._lock.close()
-            raise
 
-    def close(self) -> None:
-        if self._lines is not None:
-            self._lines.close()
-        self._lock.close()
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def _about(self) -> Path:
-        return self.folder / "fetch.json"
-
-    @property
-    def _manifest(self) -> Path:
-        return self.folder / MANIFEST
-
-    @property
-    def _journal(self) -> Path:
-        return self.folder / "journal.jsonl"
-
-    @property
-    def _final(self) -> Path:
-        return self.folder / "final"
+    @classmethod
+    @contextmanager
+    def open(cls, out: Path) -> Iterator[Journal]:
+        """From the beginning of a fetch until it ends; a DataError if another process is at it."""
+        _refuse_foreign(out / FOLDER)
+        (out / FOLDER / "arriving").mkdir(parents=True, exist_ok=True)
+        with alone(out / FOLDER / "lock", out):
+            journal = cls(out)
+            try:
+                yield journal
+            finally:
+                if journal._lines is not None:
+                    journal._lines.close()
 
     def begun(self) -> Identity | None:
         """Of which fetch this is the journal; None when it is nobody's yet."""
@@ -230,6 +212,22 @@ class Journal:
         self._lines.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
         self._lines.flush()
         os.fsync(self._lines.fileno())
+
+
+@contextmanager
+def alone(lock: Path, what: object) -> Iterator[None]:
+    """One process at a time; the system frees a lock when its process ends, however it ends."""
+    from filelock import FileLock, Timeout
+
+    holding = FileLock(lock, blocking=False)
+    try:
+        holding.acquire()
+    except Timeout:
+        raise DataError(f"another process is at work on {what}") from None
+    try:
+        yield
+    finally:
+        holding.release()
 
 
 def _refuse_foreign(folder: Path) -> None:

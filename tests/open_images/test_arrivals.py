@@ -7,8 +7,8 @@ import random
 import pytest
 
 from radial.data import DataError
+from radial.open_images.arrivals import Plan
 from radial.open_images.manifest import Manifest, Row
-from radial.open_images.plan import Plan
 
 
 @pytest.mark.parametrize("seed", range(30))
