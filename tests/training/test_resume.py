@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -136,37 +135,44 @@ def test_checkpoints_that_do_not_fit(config, tmp_path):
     assert (settings.directory / "result.json").exists()  # nothing was touched
 
 
-SLOWLY = """
-import sys, time
+WAITING = """
+import sys
 from radial import cli
 from radial.training.module import Run
 
 step = Run.training_step
 
-def slow(self, *batch):
-    time.sleep(0.25)  # so that there is a between two steps to be killed in
+def waiting(self, *batch):
+    if self.current_epoch == 3:
+        print("in the fourth epoch", flush=True)
+        sys.stdin.read()  # for ever: until a signal comes, or the test is gone
+        sys.exit("nobody sent a signal")
     return step(self, *batch)
 
-Run.training_step = slow
+Run.training_step = waiting
 sys.exit(cli.main(sys.argv[1:]))
 """
 
 
-def send_after_three_epochs(number: signal.Signals, config) -> subprocess.CompletedProcess[str]:
-    """Train in a process of its own and send it a signal in its fourth epoch."""
-    left_out = ("loggers", "out")
+def flags(config) -> list[str]:
+    left_out = ("loggers", "monitor")
     settings = {k: v for k, v in config.to_dict().items() if v is not None and k not in left_out}
-    flags = [f"--{name}={value}" for name, value in settings.items()]
-    command = [sys.executable, "-c", SLOWLY, "train", *flags, "--out", str(config.directory)]
+    return [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+
+
+def send_after_three_epochs(number: signal.Signals, config) -> subprocess.CompletedProcess[str]:
+    """Train in a process of its own, which waits in its fourth epoch to be sent a signal."""
+    command = [sys.executable, "-c", WAITING, "train", *flags(config)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    table, deadline = config.directory / "metrics.csv", time.monotonic() + 300
-    while not table.exists() or len(table.read_text().splitlines()) < 4:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.send_signal(number)
-    errors = process.communicate()[1]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        assert process.stdout is not None
+        reached = process.stdout.readline()
+        process.send_signal(number)
+        errors = process.communicate()[1]
+    assert reached == "in the fourth epoch\n", errors
     assert not (config.directory / "result.json").exists()
     return subprocess.CompletedProcess(command, process.returncode, None, errors)
 
@@ -197,3 +203,66 @@ def test_ctrl_c_says_how_to_go_on(config):
 @pytest.mark.parametrize("method", METHODS)
 def test_killed_run_of_any_method_goes_on(method, config, tmp_path):
     kill_and_resume(method, config, tmp_path)
+
+
+FULL = """
+import resource, sys
+from radial import cli
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # as on a disk with little room left
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(config):
+    settings = config(epochs=1, save_every=2)
+    train(settings)
+    last = settings.directory / "last.ckpt"
+    before = last.read_bytes()
+    assert len(before) > 20_000
+    command = [sys.executable, "-c", FULL, "train", "--resume", str(settings.directory)]
+    done = subprocess.run([*command, "--epochs", "2"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip().splitlines()[-1] == f"radial: error: {last}: File too large"
+    assert last.read_bytes() == before
+    assert list(settings.directory.rglob("*.part")) == []
+    resume(settings.directory, epochs=2)
+    assert (settings.directory / "checkpoints" / "epoch-002.ckpt").is_file()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from radial import cli
+
+replace = Path.replace
+
+def cut(self, target):
+    if Path(target).name == "epoch-002.ckpt":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return replace(self, target)
+
+Path.replace = cut
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+def test_killed_between_the_last_checkpoint_and_the_one_kept(config, tmp_path):
+    settings = config(epochs=3, save_every=2)
+    command = [sys.executable, "-c", KILLED, "train", *flags(settings)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    kept = settings.directory / "checkpoints" / "epoch-002.ckpt"
+    assert not kept.exists()
+    assert len(list(settings.directory.rglob("*.part"))) == 1
+    (settings.directory / "holiday.part").touch()  # not a run's
+    resume(settings.directory)
+    assert [path.name for path in settings.directory.rglob("*.part")] == ["holiday.part"]
+    whole = train(config(epochs=3, save_every=2, out=str(tmp_path / "whole")))
+    assert_same_run(Path(whole.directory), settings.directory)
+    states = [
+        torch.load(path, weights_only=True)["state_dict"]
+        for path in (kept, Path(whole.directory, "checkpoints", "epoch-002.ckpt"))
+    ]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[1])

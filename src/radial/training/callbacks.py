@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable
@@ -236,11 +237,19 @@ class Bar(pl.Callback):
 
 
 class AtomicIO(TorchCheckpointIO):
+    """Writes a checkpoint whole or not at all; a disk that will not take it is an OSError."""
+
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None
     ) -> None:
-        with atomic(path, "wb") as file:
-            torch.save(checkpoint, file)
+        try:
+            with atomic(path, "wb") as file:
+                torch.save(checkpoint, file)
+        except RuntimeError as error:  # torch's zip writer hides what the disk said
+            told = error.__context__
+            if not isinstance(told, OSError):
+                raise
+            raise OSError(told.errno, told.strerror, str(path)) from error
 
     def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return read_checkpoint(Path(path))
@@ -259,7 +268,13 @@ class Checkpoints(pl.Callback):
         if trainer.should_stop and not trainer.is_last_batch:
             trainer.save_checkpoint(self.directory / STOPPED)  # to look at, not to resume from
             return
-        epoch = trainer.current_epoch + 1
         trainer.save_checkpoint(self.directory / LAST)
+        if trainer.is_global_zero:
+            self.keep(trainer.current_epoch + 1)
+
+    def keep(self, epoch: int) -> None:
+        """Copy last.ckpt, which is of ``epoch``, if that is one to keep."""
         if self.every and epoch % self.every == 0:
-            trainer.save_checkpoint(self.directory / KEPT.format(epoch))
+            kept, last = (self.directory / name for name in (KEPT.format(epoch), LAST))
+            with atomic(kept, "wb") as to, last.open("rb") as file:
+                shutil.copyfileobj(file, to)

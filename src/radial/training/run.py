@@ -20,7 +20,7 @@ from rich.console import Console
 from radial.checkpoints import read_checkpoint
 from radial.checks import one_line
 from radial.data import Data
-from radial.files import write_atomically
+from radial.files import sweep, write_atomically
 from radial.training.build import (
     Parts,
     build,
@@ -37,6 +37,7 @@ from radial.training.rundir import (
     CONFIG,
     ENVIRONMENT,
     EVALUATION,
+    KEPT,
     LAST,
     METRICS,
     MONITOR,
@@ -161,18 +162,23 @@ def _run(
         metrics.read(int(checkpoint["epoch"]) + 1)
         monitor.read(int(checkpoint["global_step"]))
     with quiet():
+        checkpoints = Checkpoints(directory, config.save_every)
         callbacks = [
             guard,
             *([OnlineKNN()] if config.knn else []),
             *([monitor] if config.monitor else []),
             metrics,
             Bar(console, config.epochs),
-            Checkpoints(directory, config.save_every),
+            checkpoints,
         ]
         trainer = build_trainer(config, directory, callbacks)
         if leader:  # all that could be wrong has been looked at
             if clear:
                 remove_run(directory)
+            for folder in (directory, (directory / KEPT).parent):
+                sweep(folder)
+            if checkpoint:  # the run may have been killed between the two files
+                checkpoints.keep(int(checkpoint["epoch"]) + 1)
             for name in (RESULT, EVALUATION, SCORES):  # of an earlier state
                 (directory / name).unlink(missing_ok=True)
             write_atomically(directory / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))

@@ -88,8 +88,6 @@ def remove_run(directory: Path) -> None:
         (directory / name).unlink(missing_ok=True)
     for name in ("checkpoints", "tensorboard", "wandb"):
         shutil.rmtree(directory / name, ignore_errors=True)
-    for path in directory.glob("*.part"):
-        path.unlink()
 
 
 def read_config(directory: Path) -> RunConfig:
