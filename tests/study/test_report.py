@@ -8,6 +8,8 @@ import io
 import json
 import math
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -290,6 +292,28 @@ def test_runs_without_curves_are_no_error(tmp_path) -> None:
         "No run has a metrics.csv: no learning curves."
         in Parsed(page(read_report(store.path))).said
     )
+
+
+def test_a_table_of_results_is_reported_too(report, tmp_path) -> None:
+    """All but what only a study's directory knows: its curves."""
+    report.runs.to_parquet(tmp_path / "runs.parquet")
+    found = read_report(tmp_path / "runs.parquet")
+    assert found.curves.empty
+    np.testing.assert_allclose(found.analysis.judgement["spearman"],
+                               report.analysis.judgement["spearman"])  # fmt: skip
+    assert "no learning curves" in page(found)
+
+
+def test_no_torch_is_needed(study) -> None:
+    """What a score is called and which way it points are words."""
+    code = (
+        "import sys; from radial.study.report import page, read_report\n"
+        "page(read_report(sys.argv[1])); print('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(study)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
 
 
 def test_a_decided_difference_is_called_so(tmp_path) -> None:

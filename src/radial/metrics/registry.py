@@ -280,6 +280,11 @@ def layers_of(name: str) -> tuple[str, ...]:
     return (layer, *(other for other in SCORES[chosen].layers if other != layer))
 
 
-def quality(better: str, value: float) -> float:
-    """Higher is better, whatever the score: −value where lower is, −|value − 1| where 1 is."""
+def quality(better: str, value: Any) -> Any:
+    """Higher is better, whatever the score: −value where lower is, −|value − 1| where 1 is.
+
+    Args:
+        better: higher, lower or near 1.
+        value: a number, or an array of them.
+    """
     return {"higher": value, "lower": -value, "near 1": -abs(value - 1.0)}[better]

@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from radial.checks import check_choice
+from radial.metrics.registry import quality
 from radial.training.config import RunConfig
 
 Array = NDArray[np.float64]
@@ -82,9 +83,7 @@ def labelled(runs: pd.DataFrame, column: str = "accuracy") -> pd.DataFrame:
 def oriented(values: Array, better: str) -> Array:
     """Values such that more is better: v, −v, or −|v − 1|."""
     check_choice("direction", better, DIRECTIONS[:3])
-    if better == "higher":
-        return values
-    return -values if better == "lower" else -np.abs(values - 1.0)
+    return np.asarray(quality(better, values), dtype=np.float64)
 
 
 def judged(runs: pd.DataFrame, better: Mapping[str, str]) -> list[tuple[str, str, str]]:

@@ -174,7 +174,7 @@ def _csv(path: Path) -> list[dict[str, float]]:
         with path.open(newline="", encoding="utf-8") as file:
             lines = list(csv.DictReader(file))
         return [{k: float(v) if v else math.nan for k, v in line.items()} for line in lines]
-    except (FileNotFoundError, ValueError, TypeError):  # absent, or not what radial writes
+    except (OSError, ValueError, TypeError):  # absent, or not what radial writes
         return []
 
 
