@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
-from radial.checks import DataError
+from radial.checks import DataError, one_line
 from radial.open_images.manifest import FORBIDDEN, LONGEST, SUBSETS, folded, folder_fault
 
 BASE = "https://storage.googleapis.com/openimages/"
@@ -252,7 +252,7 @@ def _open(path: Path) -> Iterator[IO[str]]:
             with path.open(encoding="utf-8-sig", newline="") as file:
                 yield file
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        reason = getattr(error, "strerror", None) or one_line(error)
         raise DataError(f"cannot read {path}: {reason}") from error
 
 

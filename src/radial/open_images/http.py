@@ -30,7 +30,7 @@ from urllib.request import getproxies, proxy_bypass
 import urllib3
 from urllib3.exceptions import HTTPError, InvalidHeader
 
-from radial.checks import DataError
+from radial.checks import DataError, one_line
 from radial.files import write_atomically
 from radial.open_images.journal import alone
 
@@ -408,7 +408,7 @@ def _reason(error: BaseException) -> str:
         error = inner
     if isinstance(error, TimeoutError | urllib3.exceptions.TimeoutError):
         return "no answer in time"
-    return " ".join(str(error).split()) or type(error).__name__
+    return one_line(error)
 
 
 @contextmanager

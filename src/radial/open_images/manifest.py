@@ -19,7 +19,7 @@ from pathlib import Path
 from sys import intern
 from typing import IO, Any, NamedTuple, Protocol
 
-from radial.checks import DataError
+from radial.checks import DataError, one_line
 from radial.files import atomic, write_atomically
 
 FORMAT = 1
@@ -371,8 +371,7 @@ def _read_parquet(path: Path) -> Iterator[Row]:
         try:
             table = arrow.parquet.ParquetFile(file).read()
         except (arrow.ArrowException, OSError) as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise DataError(f"{path} is not a whole Parquet file: {reason}") from None
+            raise DataError(f"{path} is not a whole Parquet file: {one_line(error)}") from None
     _check_columns(path, table.column_names)
     for name in COLUMNS:
         kind = table.schema.field(name).type

@@ -12,7 +12,6 @@ number that those digits are, which takes a fifth of the memory.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import re
@@ -24,9 +23,9 @@ from dataclasses import dataclass, fields
 from operator import index
 from pathlib import Path
 from sys import intern
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from radial.checks import DataError, check_choice, check_size
+from radial.checks import DataError, check_choice, check_size, did_you_mean
 from radial.open_images.catalogue import (
     IMAGE_COLUMNS,
     LABEL_COLUMNS,
@@ -99,8 +98,12 @@ class Sampling:
     def __post_init__(self) -> None:
         with _data_error():
             if isinstance(self.classes, list | tuple):
-                object.__setattr__(self, "classes", tuple(self.classes))
-                _check_names(tuple(self.classes))
+                names = tuple(self.classes)
+                object.__setattr__(self, "classes", names)
+                if not names or not all(isinstance(name, str) and name for name in names):
+                    raise DataError(
+                        f"classes must be a number or a list of names, not {list(names)!r}"
+                    )
             else:
                 check_size("classes", self.classes)
                 object.__setattr__(self, "classes", index(self.classes))
@@ -250,9 +253,7 @@ def find_class(name: str, displays: Mapping[str, str]) -> str:
         return same[0]
     if same:
         raise DataError(f"class {name!r} has several labels, name one of them: {', '.join(same)}")
-    known = {display.casefold(): display for display in displays.values()}
-    near = difflib.get_close_matches(name.casefold(), known, n=3, cutoff=0.6)
-    hint = f"; did you mean {', '.join(repr(known[n]) for n in near)}?" if near else ""
+    hint = did_you_mean(name, displays.values())
     raise DataError(f"unknown class {name!r} among {len(displays)}{hint}")
 
 
@@ -273,27 +274,28 @@ def _per_class(available: int, name: str, settings: Sampling, tell: Callable[[st
     return settings.per_class or available
 
 
-def _rows(picked: Iterator[Picked], names: Mapping[str, str], per_class: int) -> Iterator[Row]:
-    for one in picked:
-        role = "chosen" if one.rank < per_class else "reserve"
+def _rows(
+    picked: Iterator[tuple[Any, ...]], names: Mapping[str, str], per_class: int
+) -> Iterator[Row]:
+    for one, subset, label, rank, rotation, terms, author, url in picked:
+        role = "chosen" if rank < per_class else "reserve"
         yield Row(
-            one.id, one.subset, intern(one.label), names[one.label], one.rank, role, _rotation(one),
-            intern(_text(one.license)), _text(one.author), _text(one.url),
+            one, SUBSETS[subset], intern(label), names[label], rank, role, _rotation(one, rotation),
+            intern(_text(terms)), _text(author), _text(url),
         )  # fmt: skip
 
 
-def _rotation(image: Picked) -> int:
+def _rotation(image: str, text: str | None) -> int:
     """As the lists write it: 0, 90.0, nan, nothing."""
-    text = (image.rotation or "").strip().lower()
-    if text in ("", "nan"):
-        return 0
-    with_point = re.fullmatch(r"(\d{1,3})(\.0*)?", text)
-    if not with_point or int(with_point[1]) not in ROTATIONS:
+    found = re.fullmatch(
+        r"(\d{1,3})(\.0*)?", (text or "").strip().lower().replace("nan", "") or "0"
+    )
+    if not found or int(found[1]) not in ROTATIONS:
         raise DataError(
-            f"the image list gives {image.id} the rotation {image.rotation!r}; "
+            f"the image list gives {image} the rotation {text!r}; "
             f"known: {', '.join(map(str, ROTATIONS))}"
         )
-    return int(with_point[1])
+    return int(found[1])
 
 
 def _text(text: str | None) -> str:
@@ -304,11 +306,6 @@ def _text(text: str | None) -> str:
     return " ".join(text.split())
 
 
-def _check_names(names: tuple[object, ...]) -> None:
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise DataError(f"classes must be a number or a list of names, not {list(names)!r}")
-
-
 @contextmanager
 def _data_error() -> Iterator[None]:
     try:
@@ -317,19 +314,6 @@ def _data_error() -> Iterator[None]:
         raise
     except ValueError as error:
         raise DataError(str(error)) from None
-
-
-class Picked(NamedTuple):
-    """An image that was drawn; the last four are None where no image list has it."""
-
-    id: str
-    subset: str
-    label: str
-    rank: int
-    rotation: str | None
-    license: str | None
-    author: str | None
-    url: str | None
 
 
 @contextmanager
@@ -403,12 +387,10 @@ def _say_what_is_wrong(
 
 def _keep_listed(connection: DuckDBPyConnection, images: Mapping[str, Path]) -> None:
     """Leave in ``single`` only what the image lists have."""
+    listed = f"SELECT {_ID} AS id FROM ({_lists(images, ('ImageID',))})"
     connection.execute(
-        f"""CREATE TABLE listed AS SELECT * FROM single
-            WHERE id IN (SELECT {_ID} AS id FROM ({_lists(images, ("ImageID",))}))"""
+        f"DELETE FROM single WHERE NOT EXISTS (FROM ({listed}) l WHERE l.id = single.id)"
     )
-    connection.execute("DROP TABLE single")
-    connection.execute("ALTER TABLE listed RENAME TO single")
 
 
 def _count_labels(connection: DuckDBPyConnection) -> dict[str, int]:
@@ -424,8 +406,11 @@ def _pick(
     *,
     seed: int,
     most: int | None,
-) -> Iterator[Picked]:
+) -> Iterator[tuple[Any, ...]]:
     """The first ``most`` images of each label, in order of the labels given and of rank.
+
+    (id, number of the subset, label, rank, rotation, license, author, url); the last four are
+    None where no image list has it.
 
     Rank is the place in ascending order of sha256("seed/id"), as hexadecimal text.
     """
@@ -453,8 +438,7 @@ def _pick(
             ORDER BY place, rank"""
     )
     while rows := cursor.fetchmany(10_000):
-        for one, subset, *rest in rows:
-            yield Picked(one, SUBSETS[subset], *rest)
+        yield from rows
 
 
 def _lists(images: Mapping[str, Path], columns: tuple[str, ...]) -> str:
