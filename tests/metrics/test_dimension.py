@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse.csgraph import minimum_spanning_tree
-from scipy.spatial.distance import cdist
+from scipy.spatial.distance import cdist, pdist
 from torch import Tensor
 
 from radial.metrics import dimension as module
+from radial.metrics import pairs
 from radial.metrics.dimension import _tree_length, _two_nearest, mst_dimension, two_nn
+from radial.metrics.hypersphere import uniformity
+from radial.metrics.pairs import Pairs
 
 
 def cube(n: int, d: int, features: int) -> Tensor:
@@ -38,20 +41,21 @@ def test_neighbours_of_tight_pairs_far_apart(scale: float) -> None:
     z = (centres[:, None] + scale * torch.randn(60, 12, 20, dtype=torch.float64)).flatten(0, 1)
     z[0] += 1e3
     exact = np.sort(cdist(z.numpy(), z.numpy()), axis=1)[:, 1:3]
-    np.testing.assert_allclose(_two_nearest(z).numpy(), exact, rtol=1e-9)
+    np.testing.assert_allclose(_two_nearest(Pairs(z)).numpy(), exact, rtol=1e-9)
 
 
 @pytest.mark.parametrize("n", [3, 5, 9, 10])
 def test_neighbours_of_a_few(n: int) -> None:
     z = torch.randn(n, 4)
     exact = np.sort(cdist(z.double().numpy(), z.double().numpy()), axis=1)[:, 1:3]
-    np.testing.assert_allclose(_two_nearest(z).numpy(), exact, rtol=1e-12)
+    np.testing.assert_allclose(_two_nearest(Pairs(z)).numpy(), exact, rtol=1e-12)
 
 
 def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     z = cube(300, 4, 30)
     whole = two_nn(z)
     monkeypatch.setattr(module, "_ELEMENTS", 1000)
+    monkeypatch.setattr(pairs, "_TILE", 7)
     assert two_nn(z) == pytest.approx(whole, rel=1e-12)
 
 
@@ -139,3 +143,53 @@ def test_bad_input(call, message: str) -> None:
 def test_nothing_discarded_still_leaves_the_last_out() -> None:
     assert math.isfinite(two_nn(torch.randn(50, 4), discard=0.0))
     assert math.isfinite(two_nn(torch.randn(3, 4), discard=0.9))
+
+
+def features(kind: str) -> Tensor:
+    """(700, 48) in float32, each hard on products in float32 in its own way."""
+    z = torch.randn(700, 48, generator=torch.Generator().manual_seed(0)) * torch.logspace(0, -2, 48)
+    if kind == "large offset":
+        z += 1e4
+    elif kind == "tiny scale":
+        z *= 1e-30
+    elif kind == "huge scale":
+        z *= 1e30
+    elif kind == "duplicates":
+        z[350:600] = z[:250]
+    elif kind == "dead columns":
+        z[:, ::3] = 0.0
+    elif kind == "one long row":
+        z[0] *= 1e6
+    elif kind == "short rows":
+        z[:200] *= 1e-5
+    elif kind == "tight clusters":
+        z = z[:70].repeat(10, 1) + 1e-4 * z
+    return z
+
+
+KINDS = (
+    "large offset", "tiny scale", "huge scale", "duplicates", "dead columns", "one long row",
+    "short rows", "tight clusters",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_float32_products_are_as_good_as_float64(kind: str) -> None:
+    z = features(kind)
+    exact = z.double().numpy()
+    assert two_nn(z) == pytest.approx(two_nn(z.double()), rel=1e-9)
+    u = exact / np.linalg.norm(exact, axis=1, keepdims=True)
+    squared = pdist(u, "sqeuclidean")
+    pairs_of = Pairs(z)
+    assert uniformity(z) == pytest.approx(math.log(np.exp(-2.0 * squared).mean()), abs=1e-6)
+    assert uniformity(pairs_of) == pytest.approx(uniformity(z), abs=1e-9)
+    assert two_nn(pairs_of) == pytest.approx(two_nn(z), rel=1e-9)  # one look for both
+
+
+def test_neighbours_with_a_row_without_direction() -> None:
+    z = features("")
+    z[3] = 0.0
+    exact = np.sort(cdist(z.double().numpy(), z.double().numpy()), axis=1)[:, 1:3]
+    np.testing.assert_allclose(_two_nearest(Pairs(z)).numpy(), exact, rtol=1e-12)
+    with pytest.raises(ValueError, match="no direction"):
+        uniformity(Pairs(z))

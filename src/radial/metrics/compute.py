@@ -18,6 +18,7 @@ from radial.metrics.dimension import mst_dimension, two_nn
 from radial.metrics.gram import Spectra
 from radial.metrics.hypersphere import self_cluster, uniformity, w2_uniformity
 from radial.metrics.multiview import alignment, lidar, view_retrieval
+from radial.metrics.pairs import Pairs
 from radial.metrics.registry import LIDAR_DELTA, RETRIEVAL_IMAGES, SCORES
 from radial.metrics.separation import (
     agreement,
@@ -61,6 +62,11 @@ class Sample:
     def spectra(self) -> Spectra:
         assert self.features is not None
         return Spectra(self.features)
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        assert self.features is not None
+        return Pairs(self.features)
 
     @cached_property
     def clustered(self) -> Clusters:
@@ -165,10 +171,10 @@ COMPUTE: Mapping[str, Callable[[Sample], float]] = {
     "participation_ratio": _of("spectra", participation_ratio),
     "decorrelation": _of("spectra", decorrelation),
     "alignment": _of("views", alignment),
-    "uniformity": _of("features", uniformity),
+    "uniformity": _of("pairs", uniformity),
     "w2_uniformity": _of("spectra", w2_uniformity),
     "self_cluster": _of("spectra", self_cluster),
-    "two_nn": _of("features", two_nn),
+    "two_nn": _of("pairs", two_nn),
     "mst_dimension": _of("features", mst_dimension),
     "kmeans_silhouette": _of("clustered", kmeans_silhouette),
     "kmeans_davies_bouldin": _of("clustered", kmeans_davies_bouldin),

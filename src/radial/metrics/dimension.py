@@ -1,6 +1,6 @@
 """Intrinsic dimension: of the set that samples lie on, however many features they have.
 
-Legend: N samples, D features, R rows of a block; μ ratio of a sample's distances to its second
+Legend: N samples, D features; μ ratio of a sample's distances to its second
 and first neighbour, F the distribution of the ratios; L(n) length of the tree of n samples.
 
 Identical samples count once. Which direction is better has to be declared: for a few points, or
@@ -16,18 +16,18 @@ import torch
 from torch import Generator, Tensor
 
 from radial.checks import check_number, check_size
-from radial.metrics.gram import Spectra, check_features, row_blocks
+from radial.metrics.gram import Spectra, check_features
+from radial.metrics.pairs import Pairs
 from radial.rbf.distance import squared_norm
 
 _ELEMENTS = 2**21  # of a block of distances: 16 MiB in float64
-_CANDIDATES = 8  # neighbours by matrix product; by difference the two nearest of them are taken
-_MARGINS = {torch.float32: 1e-5, torch.float64: 0.0}  # of ‖x‖ max‖y‖, a hundred times the rounding
+_CANDIDATES = 8  # neighbours by float64 product; by difference the two nearest of them are taken
 _TREE_SAMPLES = 4096  # at most
 _TREE_SIZES = [2.0 ** (i / 2 - 3) for i in range(7)]  # of the samples: an eighth to all
 _TREE_DRAWS = 4
 
 
-def two_nn(z: Tensor, *, discard: float = 0.1) -> float:
+def two_nn(z: Tensor | Pairs, *, discard: float = 0.1) -> float:
     """TwoNN: slope of −log(1 − F(μ)) on log μ, by least squares through the origin.
 
     Facco et al., 2017, https://doi.org/10.1038/s41598-017-11873-y. F = i/N at the i-th smallest
@@ -36,13 +36,18 @@ def two_nn(z: Tensor, *, discard: float = 0.1) -> float:
     candidates and again by float64 ones where these leave doubt; the distances that count are
     float64 differences.
     """
-    check_features(z, least=3)
+    pairs = z if isinstance(z, Pairs) else None
+    rows = z.z if isinstance(z, Pairs) else z
+    check_features(rows, least=3)
     check_number("discard", discard, high=0.9)
-    z = distinct(z, least=3)
-    first, second = _two_nearest(z).unbind(1)
-    kept = max(1, min(int(len(z) * (1.0 - discard)), len(z) - 1))
+    different = distinct(rows, least=3)
+    if pairs is None or len(different) < len(rows):
+        pairs = Pairs(different)
+    first, second = _two_nearest(pairs).unbind(1)
+    n = len(different)
+    kept = max(1, min(int(n * (1.0 - discard)), n - 1))
     x = (second / first).log().sort().values[:kept]
-    share = torch.arange(1, kept + 1, dtype=torch.float64, device=z.device) / len(z)
+    share = torch.arange(1, kept + 1, dtype=torch.float64, device=x.device) / n
     if not x[-1] > 0.0:
         raise ValueError(f"the two nearest neighbours of {kept} samples are equally far: no slope")
     return float(-(1.0 - share).log() @ x / (x @ x))
@@ -92,28 +97,28 @@ def distinct(z: Tensor, least: int) -> Tensor:
     return rows
 
 
-def _two_nearest(z: Tensor) -> Tensor:
+def _two_nearest(pairs: Pairs) -> Tensor:
     """Distances to the nearest and second nearest other row, (N, 2), in float64."""
+    z = pairs.z
     n, d = z.shape
     found = torch.empty(n, 2, dtype=torch.float64, device=z.device)
     todo = torch.arange(n, device=z.device)
-    candidates = min(_CANDIDATES, n - 1)
-    mean = Spectra(z).mean
-    for dtype, margin in _MARGINS.items():
-        x = torch.cat([(part - mean).to(dtype) for part in row_blocks(z)])
-        norms = squared_norm(x)
-        doubtful = []
-        for rows in todo.split(max(1, _ELEMENTS // max(n, candidates * d))):
-            product = (norms[rows, None] + norms).addmm_(x[rows], x.T, alpha=-2.0)
-            product[torch.arange(len(rows)), rows] = torch.inf
-            near, index = product.topk(candidates, largest=False)
-            exact = squared_norm(z[rows, None].double() - z[index]).sort().values[:, :2]
-            found[rows] = exact.sqrt()
-            reach = near[:, -1] - margin * (norms[rows] * norms.max()).sqrt()
-            doubtful.append(rows[reach < exact[:, 1]])
-        todo = torch.cat(doubtful)
-        if not len(todo) or candidates == n - 1:
-            break
+    if bool((z != 0.0).any(1).all()):  # a row of length 0 has no direction: it takes part below
+        seen = pairs.seen
+        for rows in todo.split(max(1, _ELEMENTS // (seen.index.shape[1] * d))):
+            exact = squared_norm(z[rows, None].double() - z[seen.index[rows]])
+            found[rows] = exact.sort().values[:, :2].sqrt()
+        todo = todo[~(found[:, 1].square() <= seen.reach)]
+    if not len(todo):
+        return found
+    x, candidates = z.double() - Spectra(z).mean, min(_CANDIDATES, n - 1)
+    norms = squared_norm(x)
+    for rows in todo.split(max(1, _ELEMENTS // max(n, candidates * d))):
+        product = (norms[rows, None] + norms).addmm_(x[rows], x.T, alpha=-2.0)
+        product[torch.arange(len(rows)), rows] = torch.inf
+        index = product.topk(candidates, largest=False).indices
+        exact = squared_norm(z[rows, None].double() - z[index])
+        found[rows] = exact.sort().values[:, :2].sqrt()
     return found
 
 

@@ -1,6 +1,6 @@
 """Scores of directions: features brought to unit length, as points of a sphere.
 
-Legend: N samples, D features, R rows of a block; u a row of unit length. A row of length 0 has no
+Legend: N samples, D features; u a row of unit length. A row of length 0 has no
 direction and is an error.
 
 Of samples that all point the same way, uniformity is 0, W₂ uniformity √2 and SelfCluster 1: the
@@ -11,43 +11,33 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from radial.checks import check_number
-from radial.metrics.gram import Spectra, as_spectra, check_features, lengths, row_blocks
-from radial.rbf.distance import squared_norm
+from radial.metrics.gram import Spectra, as_spectra, check_features
+from radial.metrics.pairs import Pairs, T, look
 
-_PAIRS = 2**21  # of an R×N block: 16 MiB in float64, 8 in float32
 _FLOAT32_T = 10.0  # up to here float32 products are good enough
 
 
-def uniformity(z: Tensor, *, t: float = 2.0) -> float:
+def uniformity(z: Tensor | Pairs, *, t: float = T) -> float:
     """log of the mean of exp(−t‖u_i − u_j‖²) over all pairs i < j; at most 0, lower is better.
 
-    Wang & Isola, 2020, https://arxiv.org/abs/2005.10242. Every pair counts, in blocks of rows.
+    Wang & Isola, 2020, https://arxiv.org/abs/2005.10242. Every pair counts, in tiles.
 
     ‖u − v‖² comes from a matrix product of the rows less their mean, so that what is rounded is
     small where the rows are close. For t ≤ 10 and features that are not float64 the product and
     exp are float32, with sums in float64: at t = 2 the value differs by less than 1e-7.
     """
-    check_features(z)
     check_number("t", t, low=1e-6, high=100.0)  # exp(−4t) is then far above underflow
-    z, n = z.detach(), len(z)
-    wide = z.dtype == torch.float64 or t > _FLOAT32_T
-    dtype = torch.float64 if wide else torch.float32
-    unit = torch.empty_like(z, dtype=dtype)
-    mean = as_spectra(z).unit_mean
-    for u, x, length in zip(row_blocks(unit), row_blocks(z), row_blocks(lengths(z), z.shape[1])):
-        u.copy_(x.double() / length[:, None] - mean)
-    norms = torch.cat([squared_norm(u.double()) for u in row_blocks(unit)]).to(dtype)
-    total, rows = 0.0, max(1, _PAIRS // n)
-    for start in range(0, n, rows):
-        own = slice(start, start + rows)
-        exponent = norms[own, None] + norms[start:]
-        exponent.addmm_(unit[own], unit[start:].T, beta=-t, alpha=2.0 * t)
-        total += float(exponent.clamp_(max=0.0).exp_().triu_(1).sum(1).double().sum())
-    return math.log(total * 2.0 / (n * (n - 1)))
+    rows = z.z if isinstance(z, Pairs) else z
+    check_features(rows)
+    if isinstance(z, Pairs) and t == T:
+        potential = z.seen.potential
+    else:
+        potential = look(rows.detach(), t=t, neighbours=False, wide=t > _FLOAT32_T).potential
+    n = len(rows)
+    return math.log(potential * 2.0 / (n * (n - 1)))
 
 
 def w2_uniformity(z: Tensor | Spectra) -> float:
