@@ -105,8 +105,8 @@ def _two_nearest(pairs: Pairs) -> Tensor:
     todo = torch.arange(n, device=z.device)
     if bool((z != 0.0).any(1).all()):  # a row of length 0 has no direction: it takes part below
         seen = pairs.seen
-        for rows in todo.split(max(1, _ELEMENTS // (seen.index.shape[1] * d))):
-            exact = squared_norm(z[rows, None].double() - z[seen.index[rows]])
+        for rows in todo.split(max(1, _ELEMENTS // (seen.candidates.shape[1] * d))):
+            exact = squared_norm(z[rows, None].double() - z[seen.candidates[rows]])
             found[rows] = exact.sort().values[:, :2].sqrt()
         todo = todo[~(found[:, 1].square() <= seen.reach)]
     if not len(todo):

@@ -40,7 +40,7 @@ class Pairs:
 
 class Seen(NamedTuple):
     potential: float  # Σ over i < j of exp(−t‖u_i − u_j‖²)
-    index: Tensor  # (N, k) the nearest samples, about in order
+    candidates: Tensor  # (N, k) the nearest samples, about in order
     reach: Tensor  # (N,) no other sample is nearer than that, squared distance
 
 
