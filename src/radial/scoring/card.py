@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from radial.metrics.registry import HEADLINES, SCORES, layers_of, parse, quality
+from radial.presentation.formats import short_number
 from radial.verdicts import DEAD_KERNELS, NOT_MEASURED, OK, UNTRAINED
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from radial.scoring.plots import Figures
 
 PACKAGES = ("radial-ssl", "torch", "torchvision", "scikit-learn")
-RANKED = (OK, DEAD_KERNELS, UNTRAINED, NOT_MEASURED)
+RANKED = (OK, DEAD_KERNELS, NOT_MEASURED)  # what may win
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,6 +39,11 @@ class Card:
 
     def score(self, key: str) -> Score | None:
         return next((score for score in self.scores if score.key == key), None)
+
+    @property
+    def is_floor(self) -> bool:
+        """Whether it was never trained: what others must be above, no contestant."""
+        return self.status == UNTRAINED
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: primitives only, null for what is not finite."""
@@ -75,7 +81,8 @@ def headline(cards: Sequence[Card], by: str | None = None) -> str | None:
 def ranking(cards: Sequence[Card], by: str | None = None) -> tuple[list[Card], list[str]]:
     """The cards, best first, and what may be said of their order, one sentence each.
 
-    Targets that are dead, collapsed or broken come last, whatever their score.
+    Targets that are dead, collapsed or broken come last, whatever their score. A network without
+    training is the floor: it stands behind those that were trained, and wins against none.
     """
     key = headline(cards, by)
     if len(cards) < 2:
@@ -83,29 +90,35 @@ def ranking(cards: Sequence[Card], by: str | None = None) -> tuple[list[Card], l
     if key is None:
         return list(cards), ["not ranked: no score that all targets have; --by chooses one"]
 
-    def place(card: Card) -> tuple[bool, float]:
-        score = card.score(key)
-        assert score is not None
-        sound = card.status in RANKED and math.isfinite(score.value)
-        return (not sound, -quality(score.better, score.value) if sound else 0.0)
+    def group(card: Card) -> int:  # contestants, the floor, what is not ranked
+        if not math.isfinite(_score(card, key).value):
+            return 2
+        return 0 if card.status in RANKED else 1 if card.is_floor else 2
+
+    def place(card: Card) -> tuple[int, float]:
+        score = _score(card, key)
+        return group(card), -quality(score.better, score.value) if group(card) < 2 else 0.0
 
     order = sorted(cards, key=place)
+    contestants, floors, rest = ([card for card in order if group(card) == i] for i in range(3))
     over = "kernels" if SCORES[parse(key)[0]].needs == "kernels" else "images"
     sentences = [f"ranked by {key}; intervals are over {over}, not over training seeds"]
-    sound = [card for card in order if not place(card)[0]]
-    for first, second in pairwise(sound):
-        sentences.append(_sentence(first, second, key))
-    sentences += [f"{card.target} is not ranked: {card.status}" for card in order if place(card)[0]]
+    sentences += [_sentence(first, second, key) for first, second in pairwise(contestants)]
+    sentences += [_floor_sentence(floor, contestants, key) for floor in floors]
+    sentences += [f"{card.target} is not ranked: {card.status}" for card in rest]
     return order, sentences
+
+
+def _score(card: Card, key: str) -> Score:
+    score = card.score(key)
+    assert score is not None
+    return score
 
 
 def _sentence(first: Card, second: Card, key: str) -> str:
     from radial.metrics.scores import compare
 
-    a, b = first.score(key), second.score(key)
-    assert a is not None
-    assert b is not None
-    found = compare(a, b)
+    found = compare(_score(first, key), _score(second, key))
     names = f"{first.target} and {second.target}"
     if found.low is None or found.high is None:
         return f"{names}: no interval, so their order is not settled"
@@ -113,3 +126,13 @@ def _sentence(first: Card, second: Card, key: str) -> str:
     if not found.decided:
         return f"{names} are within noise: {span}"
     return f"{first.target} is ahead of {second.target} by {span}"
+
+
+def _floor_sentence(floor: Card, contestants: Sequence[Card], key: str) -> str:
+    from radial.metrics.scores import compare
+
+    low = _score(floor, key)
+    found = [(card, compare(_score(card, key), low)) for card in contestants]
+    beside = [card.target for card, one in found if not (one.decided and one.difference > 0)]
+    told = f"; not told apart from it, or below: {', '.join(beside)}" if beside else ""
+    return f"{floor.target} is the floor, random weights: {short_number(low.value)}{told}"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from radial.metrics.registry import ARROWS, SCORES
 from radial.presentation.formats import number
-from radial.presentation.pages import colour, render
+from radial.presentation.pages import render
 from radial.scoring.card import Card
-from radial.scoring.plots import MAP_POINTS, kernel_view, spectra_plot
+from radial.scoring.plots import MAP_POINTS, card_colour, kernel_view, spectra_plot
 
 if TYPE_CHECKING:
     from radial.metrics.scores import Score
@@ -40,7 +40,7 @@ def page(cards: Sequence[Card], ranking: Sequence[str] = ()) -> str:
         number=number,
         cards=cards,
         ranking=ranking,
-        colours=[colour(i) for i in range(len(cards))],
+        colours=[card_colour(card, i) for i, card in enumerate(cards)],
         layers=dict.fromkeys([*LAYERS, *(row.layer for row in rows)]),
         titles=LAYERS,
         rows=rows,

@@ -188,7 +188,7 @@ def spectra_plot(cards: Sequence[Card]) -> Any:
                 legendgroup=str(i),
                 showlegend=layer == next(iter(spectra)),
                 mode="lines" if len(ranks) > 1 else "markers",
-                line={"color": colour(i), "dash": dash, "width": 2.25},
+                line={"color": card_colour(card, i), "dash": dash, "width": 2.25},
                 hovertemplate=f"{_short(layer)}, rank %{{x}}: %{{y:.3g}}",
             )
     line = {"x0": 1, "x1": longest, "y0": 1, "y1": 1 / longest}
@@ -198,6 +198,11 @@ def spectra_plot(cards: Sequence[Card]) -> Any:
     figure.update_xaxes(range=[-0.03, math.log10(longest) + 0.03], dtick=1)
     figure.update_yaxes(range=[math.log10(least) - 0.15, 0.15], dtick=1 if least > 1e-6 else 2)
     return _embedded(figure, "spectra-plot", first=True)
+
+
+def card_colour(card: Card, index: int) -> str:
+    """One a target; the floor is grey."""
+    return GREY if card.is_floor else colour(index)
 
 
 def _ranks(count: int, points: int = 160) -> list[int]:

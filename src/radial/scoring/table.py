@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,9 @@ def _table(cards: Sequence[Card]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("score", no_wrap=True)
     table.add_column("")
-    for name in (*short_names([card.target for card in cards]), "n"):
+    names = short_names([card.target for card in cards])
+    marked = [f"{name} (floor)" if card.is_floor else name for name, card in zip(names, cards)]
+    for name in (*marked, "n"):
         table.add_column(name, justify="right", no_wrap=True)
     keys = dict.fromkeys((s.layer, s.name) for card in cards for s in card.scores)
     for layer in (layer for layer in LAYERS if layer in {layer for layer, _ in keys}):
@@ -97,17 +100,26 @@ def widened(console: Console, table: Table) -> Console:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """The last parts of paths, as many as tell them apart.
+    """The shortest parts that tell targets apart: one part of their paths, else all that differ.
 
     >>> short_names(["runs/a/last.ckpt", "runs/b/last.ckpt", "timm:vit"])
-    ['a/last.ckpt', 'b/last.ckpt', 'timm:vit']
+    ['a', 'b', 'timm:vit']
+    >>> short_names(["x/v0/logs/1.ckpt", "x/v0/logs/2.ckpt", "x/v1/logs/1.ckpt"])
+    ['v0/…/1.ckpt', 'v0/…/2.ckpt', 'v1/…/1.ckpt']
     """
-    parts = [name.rstrip("/").split("/") for name in names]
-    for count in range(1, max(map(len, parts)) + 1):
-        ends = ["/".join(part[-count:]) for part in parts]
-        if len(set(ends)) == len(set(names)):
+    paths = [name.rstrip("/").split("/")[::-1] for name in names]
+    deepest = max(map(len, paths))
+    for at in range(deepest):
+        ends = [path[at] if at < len(path) else name for path, name in zip(paths, names)]
+        if len(set(ends)) == len(set(names)) and all(ends):
             return ends
-    return list(names)
+    differ = [at for at, parts in enumerate(zip_longest(*paths)) if len(set(parts)) > 1]
+    labels = []
+    for path in paths:
+        shown = [part if at in differ else "…" for at, part in enumerate(path)]
+        span = shown[differ[0] : differ[-1] + 1][::-1] if differ else []
+        labels.append("/".join(part for part, _ in groupby(span)))
+    return labels if len(set(labels)) == len(set(names)) else list(names)
 
 
 def footnotes(cards: Sequence[Card]) -> list[str]:
