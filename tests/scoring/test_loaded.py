@@ -23,3 +23,13 @@ def test_scores_are_listed_without_torch() -> None:
 
 def test_kernels_are_scored_with_torch_alone(runs: dict[str, Path]) -> None:
     assert loaded_by(f"import radial; radial.score([{str(runs['live'])!r}])") == {"torch"}
+
+
+def test_a_run_is_scored_on_images_without_lightning(runs: dict[str, Path], folder: Path) -> None:
+    loaded = loaded_by(
+        "import radial; from radial.scoring.settings import Settings\n"
+        f"settings = Settings(data='folder:{folder}', part='train', scores=('rankme',), repeats=0)"
+        f"\nradial.score([{str(runs['live'])!r}], settings)"
+    )
+    assert "torch" in loaded
+    assert "pytorch_lightning" not in loaded

@@ -162,7 +162,7 @@ def build(
 
 
 def _ours(target: Target) -> Network:
-    from radial.training.build import build_heads  # brings Lightning: seconds
+    from radial.training.build import build_heads  # brings LightlySSL: seconds
 
     facts = target.facts
     config = from_dict(facts["config"])
