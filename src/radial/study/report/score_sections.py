@@ -185,7 +185,7 @@ def _named(judged: pd.DataFrame) -> Column:
         if row["kind"] == "baseline":
             return score(row["score"])
         sign, said = ARROWS.get(row["better"], ARROWS["none"])
-        mark = " · declared in advance" if row["score"] == first else ""
+        mark = " · declared" if row["score"] == first else ""
         return score(row["score"], note=f"{sign}{mark}", title=said)
 
     return Column("score", cell, numeric=False)

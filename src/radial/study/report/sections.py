@@ -262,9 +262,8 @@ def seeds(report: Report) -> Iterator[Block]:
         _method(report),
         Column("between seeds", percent, "between_seeds"),
         Column("between configurations", percent, "between_configurations"),
-        Column("ratio", any_number, "ratio"),
-        Column("configurations", count, "configurations"),
-        Column("seeds", count, "seeds"),
+        Column("ratio", _ratio, "ratio"),
+        Column("configurations × seeds", _sizes),
     ]
     for data in report.datasets:
         table = report.of(report.analysis.seeds, data)
@@ -288,6 +287,14 @@ def seeds(report: Report) -> Iterator[Block]:
             sheets=(sheet("seeds", table.to_dict("records"), columns, note="Percentage points."),),
             beside=True,
         )
+
+
+def _ratio(value: float) -> Cell:
+    return Cell(text=fixed(value), sort=value)
+
+
+def _sizes(row: Row) -> Cell:
+    return text(f"{row['configurations']} × {row['seeds']}")
 
 
 def audit(report: Report) -> Iterator[Block]:
