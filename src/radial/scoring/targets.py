@@ -22,6 +22,7 @@ from radial.rbf.layer import RBFLayer, deepest_rbf_layer
 from radial.scoring.foreign import Radial, rebuild
 from radial.training.config import from_dict
 from radial.training.rundir import CONFIG, LAST, RESULT, STOPPED, read_result
+from radial.verdicts import DIVERGED
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean, std
 
@@ -117,7 +118,7 @@ def _checkpoint(name: str, path: Path, kind: str = "checkpoint", **known: Any) -
     ends = ("kernels_centers", "log_shapes")
     of_kernels = [value for key, value in tensors.items() if key.split(".")[-1] in ends]
     if not all(bool(value.isfinite().all()) for value in of_kernels):
-        known = known | {"verdict": "diverged", "reason": "its kernels are NaN or inf"}
+        known = known | {"verdict": DIVERGED, "reason": "its kernels are NaN or inf"}
     elif of_kernels:
         kernels = load_kernels(tensors)[-1]
     if is_export(file.metadata):

@@ -76,7 +76,7 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
 
 def _csv(frame: pd.DataFrame, numbers: str | None = None) -> str:
     """Lists are written with spaces between."""
-    listed = [name for name in frame.columns if frame[name].map(type).isin([tuple, list]).any()]
+    listed = [name for name in frame if any(isinstance(v, tuple | list) for v in frame[name])]
     for name in listed:
         frame = frame.assign(**{name: frame[name].map(lambda values: " ".join(map(str, values)))})
     return str(frame.to_csv(index=False, lineterminator="\n", float_format=numbers))
