@@ -6,7 +6,6 @@ Z (N, D) as they are, λ eigenvalues of their covariance (centred, 1/N), both de
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
@@ -164,26 +163,22 @@ class _Gram:
 
     @cached_property
     def centred_eigenvalues(self) -> Tensor:
-        _, reduced = self._resolved
-        return self._refine(reduced.values[: self.rank], centre=True)
+        _, values = self._resolved
+        return self._refine(values, centre=True)
 
     @cached_property
     def uncentred_eigenvalues(self) -> Tensor:
-        gram, reduced = self._resolved
-        if self.tall:
-            return self._refine(reduced.values_with(self.n), centre=False)
-        return self._refine(_Reduced(self._add_mean(gram)).values, centre=False)
+        gram, _ = self._resolved
+        return self._refine(_eigenvalues(self._add_mean(gram)), centre=False)
 
     @cached_property
-    def _resolved(self) -> tuple[Tensor, _Reduced]:
-        """The centred matrix, in float64 products if float32 ones do not resolve it."""
-        mean = self.mean if self.tall and self.scale is None else None
-        gram, reduced = self.centred, _Reduced(self.centred, mean)
-        values = reduced.values[: self.rank]
+    def _resolved(self) -> tuple[Tensor, Tensor]:
+        """The centred matrix, in float64 products if float32 ones do not resolve it, and its λ."""
+        gram, values = self.centred, _eigenvalues(self.centred)[: self.rank]
         if self.dtype == torch.float64 or _above(_FLOAT32_RESOLVES, values):
-            return gram, reduced
+            return gram, values
         gram = self._sum(torch.float64)
-        return gram, _Reduced(gram, mean)
+        return gram, _eigenvalues(gram)[: self.rank]
 
     def _refine(self, values: Tensor, *, centre: bool) -> Tensor:
         """k eigenvalues, 0 where none is given; those not resolved are taken from the rows."""
@@ -237,64 +232,10 @@ class _Gram:
         return (gram + along).add_(along[:, None]).sub_(self.mean.square().sum())
 
 
-class _Reduced:
-    """A symmetric matrix C in tridiagonal form, for the eigenvalues of C and of C + n·mmᵀ.
-
-    A reflection first turns m along the first axis, which the reduction then leaves alone: the
-    two have the same form but for the first entry, and the reduction, most of the cost, is done
-    once. Where C has empty rows, all of m that lies there is one more axis, before the first.
-    """
-
-    def __init__(self, matrix: Tensor, m: Tensor | None = None) -> None:
-        filled = matrix.diagonal() != 0.0
-        matrix = _part(matrix, filled.nonzero().squeeze(1))
-        self.m_filled = self.m_empty = 0.0  # lengths of the two parts of m
-        if m is not None:
-            v = m[filled]
-            self.m_filled, self.m_empty = float(v.norm()), float(m[~filled].norm())
-            if self.m_filled > 0.0:
-                v[0] += math.copysign(self.m_filled, v[0])
-                v /= v.norm()
-                w = matrix @ v
-                w -= (v @ w) * v
-                pair = torch.stack([v, w])
-                matrix = torch.addmm(matrix, pair.T, pair.flip(0), alpha=-2.0)
-        self.device = matrix.device
-        self.diagonal, self.beside = _tridiagonal(matrix)
-
-    @cached_property
-    def values(self) -> Tensor:
-        """Of C, descending, without those of empty rows, which are 0."""
-        return self._eigenvalues(self.diagonal, self.beside)
-
-    def values_with(self, n: int) -> Tensor:
-        """Of C + n·mmᵀ likewise."""
-        diagonal, beside = self.diagonal.clone(), self.beside
-        diagonal[:1] += n * self.m_filled**2
-        if self.m_empty > 0.0:
-            between = [n * self.m_empty * self.m_filled] * min(1, len(diagonal))
-            diagonal = torch.cat([diagonal.new_tensor([n * self.m_empty**2]), diagonal])
-            beside = torch.cat([diagonal.new_tensor(between), beside])
-        return self._eigenvalues(diagonal, beside)
-
-    def _eigenvalues(self, diagonal: Tensor, beside: Tensor) -> Tensor:
-        from scipy.linalg import eigvalsh_tridiagonal
-
-        if not len(diagonal):
-            return diagonal.to(self.device)
-        values = eigvalsh_tridiagonal(diagonal.numpy(), beside.numpy(), lapack_driver="sterf")
-        return torch.from_numpy(values).to(self.device).flip(0)
-
-
-def _tridiagonal(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Diagonal and what is beside it, of Qᵀ(matrix)Q with Q that leaves the first axis alone."""
-    from scipy.linalg import lapack  # torch has the eigenvalues but not this step
-
-    if not len(matrix):
-        return torch.zeros(0, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
-    work = int(lapack.dsytrd_lwork(len(matrix), lower=1)[0])
-    _, diagonal, beside, *_ = lapack.dsytrd(matrix.cpu().numpy().T, lower=1, lwork=work)
-    return torch.from_numpy(diagonal), torch.from_numpy(beside)
+def _eigenvalues(matrix: Tensor) -> Tensor:
+    """Descending, without those of empty rows, which are 0."""
+    filled = matrix.diagonal().nonzero().squeeze(1)
+    return torch.linalg.eigvalsh(_part(matrix, filled)).flip(0)
 
 
 def gram_matrix(blocks: Iterable[Tensor], size: int, device: torch.device) -> Tensor:
