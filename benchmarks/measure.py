@@ -1,13 +1,20 @@
-"""What the benchmarks share: interleaved timing, allocated memory, and the verdict on a goal."""
+"""What the benchmarks share: interleaved timing, allocated memory, verdicts, and their record."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # read when torch is loaded: a quiet profiler
 
@@ -15,6 +22,8 @@ import torch
 from torch import Tensor
 
 MIB = 2.0**20
+ROOT = Path(__file__).parents[1]
+GOALS: list[dict[str, Any]] = []  # what verdict() said, for record()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +93,34 @@ def usage(task: Task) -> Usage:
 def verdict(goal: str, value: float, *, most: float | None = None, least: float = 0.0) -> None:
     """Print whether the value keeps to its limit, and the factor between the two."""
     holds = value >= least if most is None else value <= most
+    limit = {"least": least} if most is None else {"most": most}
+    GOALS.append({"goal": goal, "value": value, **limit, "holds": holds})
     factor = least / value if most is None else value / most
     spare = 1 / factor if factor else math.inf
     margin = f"{spare:.3g}x to spare" if holds else f"by a factor of {factor:.3g}"
     print(f"  {'HOLDS ' if holds else 'MISSED'}  {goal}: {value:.4g}, {margin}")
+
+
+def record(name: str, figures: Mapping[str, Any]) -> Path:
+    """Write results/NAME.json: figures and verdicts, and what is needed to have them again."""
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    ).stdout.strip()  # fmt: skip
+    packages = ("radial-ssl", "torch", "numpy", "scipy", "scikit-learn")
+    script, *arguments = sys.argv
+    content = {
+        "command": " ".join(["python", f"benchmarks/{Path(script).name}", *arguments]),
+        "commit": commit or None,
+        "python": platform.python_version(),
+        "versions": {package: version(package) for package in packages},
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),  # others at work: read ratios with care
+        "figures": figures,
+        "goals": GOALS,
+    }
+    path = ROOT / "benchmarks" / "results" / f"{name}.json"
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"\nwritten: {path.relative_to(ROOT)}")
+    return path

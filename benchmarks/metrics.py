@@ -8,16 +8,21 @@ from __future__ import annotations
 import argparse
 import functools
 import math
+import statistics
+import time
 from collections.abc import Callable
+from typing import Any
 
-from measure import MIB, Task, median_seconds, usage, verdict
+from measure import MIB, Task, median_seconds, record, usage, verdict
 
 # ruff: isort: split
 import torch
 from torch import Tensor
 
-from radial.metrics.dimension import mst_dimension, two_nn
+from radial.metrics.compute import Sample, kernel_scores
+from radial.metrics.dimension import two_nn
 from radial.metrics.hypersphere import self_cluster, uniformity, w2_uniformity
+from radial.metrics.registry import SCORES
 from radial.metrics.spectra import (
     Spectra,
     alpha_req,
@@ -28,6 +33,7 @@ from radial.metrics.spectra import (
     rankme_centred,
     stable_rank,
 )
+from radial.rbf.kernels import Kernels
 
 SPECTRAL: dict[str, Callable[[Spectra], float]] = {
     "rankme": rankme,
@@ -131,16 +137,51 @@ def ill_conditioned(n: int, d: int) -> None:
     verdict("peak memory beside the features < 1 GiB", used.peak / MIB / 1024, most=1.0)
 
 
-def pairs(n: int, d: int) -> None:
-    """Scores of all pairs of samples, each once."""
+def together(n: int, d: int, rounds: int) -> dict[str, Any]:
+    """All scores of features and views once, beside one decomposition in the same round."""
     z = like_a_backbone(n, d)
+    views = z[: n // 4, None] + 0.5 * z.std() * torch.randn(n // 4, 4, d)
+    names = [name for name, info in SCORES.items() if info.needs in ("features", "views")]
+    seconds: dict[str, list[float]] = {name: [] for name in ("svdvals, float32", *names)}
+    ratios = []
+    for _ in range(rounds):
+        sample = Sample(features=z, views=views)
+        tasks = {"svdvals, float32": lambda: torch.linalg.svdvals(z)}
+        tasks |= {name: functools.partial(SCORES[name].fn, sample) for name in names}
+        for name, task in tasks.items():
+            start = time.perf_counter()
+            task()
+            seconds[name].append(time.perf_counter() - start)
+        ratios.append(sum(seconds[name][-1] for name in names) / seconds["svdvals, float32"][-1])
+    print(f"\nall scores of features and views, N={n} D={d}, n={n // 4} q=4, {rounds} rounds")
+    print("(what several share is counted with the first of them)")
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    for name, value in medians.items():
+        print(f"{name:24}{value:9.2f} s")
+    print(f"ratios of the rounds: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
+    verdict("all scores ≤ 2x one svdvals", statistics.median(ratios), most=2.0)
     few = z[: min(n, 4096)]
-    print(f"\nscores of pairs, N={n} D={d}, once")
-    for score in (uniformity, two_nn, mst_dimension):
-        used = usage(Task(forward=functools.partial(score, z)))
-        print(f"{score.__name__:24}{used.seconds:9.2f} s{used.peak / MIB:9.0f} MiB")
     difference = abs(uniformity(few) - uniformity(few.double()))
     verdict("float32 products in uniformity good to 1e-6", difference, most=1e-6)
+    difference = abs(two_nn(few) / two_nn(few.double()) - 1.0)
+    verdict("float32 products in TwoNN good to 1e-9", difference, most=1e-9)
+    return {"n": n, "d": d, "seconds": medians, "ratios": ratios}
+
+
+def kernels_alone(k: int, d: int, rounds: int) -> dict[str, Any]:
+    """The five scores that kernels alone give, as a run records them before its first step."""
+    shapes = torch.rand(k) + 0.5
+    found = Kernels(
+        name="layers.2", centers=torch.randn(k, d), shapes=shapes, widths=1 / (2**0.5 * shapes)
+    )
+    taken = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        kernel_scores(found)
+        taken.append(time.perf_counter() - start)
+    print(f"\nkernels alone, K={k} D={d}: {statistics.median(taken):.2f} s")
+    verdict("seconds", statistics.median(taken), most=1.0)
+    return {"k": k, "d": d, "seconds": statistics.median(taken)}
 
 
 def main() -> None:
@@ -158,7 +199,12 @@ def main() -> None:
         values(16_384, 1_024)  # large enough for products in float32
     spectral(n, d, args.rounds)
     ill_conditioned(n, d)
-    pairs(n, d)
+    figures = {
+        "together": together(n, d, args.rounds),
+        "kernels alone": kernels_alone(d, d, args.rounds),
+    }
+    if not args.quick:
+        record("metrics", figures)
 
 
 if __name__ == "__main__":

@@ -77,8 +77,8 @@ def share(logits: Tensor, labels: Tensor) -> float:
     return float((logits.argmax(1) == labels).double().mean())
 
 
-def protocols(parts: Parts, rounds: int) -> float:
-    """Time and accuracy; returns the strength that the path chose."""
+def protocols(parts: Parts, rounds: int) -> tuple[float, dict[str, float]]:
+    """Time and accuracy; returns the strength that the path chose, and median seconds."""
     train, val, test = parts.train, parts.val, parts.test
     rows: dict[str, list[float]] = {"one": [], "path": [], "paper": []}
     strength = exact_probe(*parts.flat()).strength  # and warm up
@@ -113,7 +113,7 @@ def protocols(parts: Parts, rounds: int) -> float:
         100.0 * result.accuracy,
         least=100.0 * paper - 0.3,
     )
-    return strength
+    return strength, times
 
 
 def optimum(parts: Parts, strengths: list[float]) -> None:
@@ -159,8 +159,10 @@ def main() -> None:
     n, others, d, k = (1000, 500, 256, 20) if args.quick else (5000, 1000, 2048, 100)
     print(f"N={n} D={d} K={k}, {others} samples to choose and to test, median of {args.rounds}")
     parts = features(n, others, d, k)
-    chosen = protocols(parts, args.rounds)
+    chosen, times = protocols(parts, args.rounds)
     optimum(parts, sorted({chosen, 1.0 / d, 1.0}))
+    if not args.quick:
+        record("probe", {"n": n, "d": d, "k": k, "strength": chosen, "seconds": times})
 
 
 if __name__ == "__main__":

@@ -235,7 +235,8 @@ class _Gram:
 def _eigenvalues(matrix: Tensor) -> Tensor:
     """Descending, without those of empty rows, which are 0."""
     filled = matrix.diagonal().nonzero().squeeze(1)
-    return torch.linalg.eigvalsh(_part(matrix, filled)).flip(0)
+    values: Tensor = torch.linalg.eigvalsh(_part(matrix, filled))
+    return values.flip(0)
 
 
 def gram_matrix(blocks: Iterable[Tensor], size: int, device: torch.device) -> Tensor:
