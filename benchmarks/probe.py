@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
 
-from measure import verdict
+from measure import record, verdict
 
 # ruff: isort: split
 import torch
