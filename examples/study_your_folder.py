@@ -18,10 +18,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from radial.cli.study import shares
 from radial.data import load_data
 from radial.study.analysis import paired_heads
-from radial.study.executors import run_local
+from radial.study.executors import run_local, shares
 from radial.study.plan import Study
 from radial.study.report import write_report
 from radial.study.store import Store

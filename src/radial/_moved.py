@@ -34,6 +34,7 @@ MOVED = {
     "radial.scoring.results": "radial.scoring.table",
     "radial.scoring.scoring": "radial.scoring.score",
     "radial.study.grid": "radial.study.plan",
+    "radial.study.slurm": "radial.study.executors",
     "radial.training.building": "radial.training.build",
     "radial.training.checkpoint": "radial.checkpoints",
     "radial.training.conventions": "radial.training.rundir",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -11,8 +12,9 @@ import pytest
 from rich.console import Console
 
 from radial.cli import main
-from radial.cli.study import shares
 from radial.study import executors
+from radial.study.claims import claim
+from radial.study.executors import VARIABLES, shares
 from radial.study.plan import Study
 from radial.study.store import Store
 
@@ -76,6 +78,8 @@ def test_each_worker_sees_one_gpu(
 
 def test_gpus_and_cores_are_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
     for none in ("", "-1"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", none)
         assert shares(None, None, runs=100) == (8, 1)
@@ -90,3 +94,42 @@ def test_gpus_and_cores_are_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert shares(None, None, runs=100) == (2, 4)
     program(tmp_path / "nvidia-smi", "echo 'GPU driver broken'; exit 9")
     assert executors.gpus() == []
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_threads_set_by_the_user_win(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv(name, "2,1")  # a number for each level of nesting
+    assert shares(1, None, runs=100) == (1, 2)
+    assert shares(None, None, runs=100) == (4, 2)
+    assert shares(1, 3, runs=100) == (1, 3)  # said on the command line: nearer still
+    monkeypatch.setenv(name, "many")
+    assert shares(1, None, runs=100) == (1, 8)
+
+
+def test_a_pipe_is_told_at_once_and_when_runs_start_and_end(tmp_path: Path, tiny: Make) -> None:
+    """Not only when the first run is complete, which may be hours."""
+    store = Store(tmp_path / "study")
+    store.create(tiny(seeds=[0, 1], heads=["default"]))
+    first, second = store.study().runs()
+    told, held = io.StringIO(), []
+
+    def each(left: int, running: int, finished: int) -> None:
+        lines = told.getvalue().splitlines()
+        if not held:
+            assert lines == ["0 of 2 done · 2 left"]
+            held.append(claim(store.path / "claims", first.id))
+        elif not finished:
+            assert lines[1:] == [f"{first.id} running: training, epoch 1 of 3"]
+            held[0].release()
+            for run in (first, second):
+                store.fail(run.id, "result.json", "ValueError: no", session)
+
+    session = executors.new_session()
+    console = Console(file=told, force_terminal=False, width=20)
+    executors.watch(store, session, console, workers=1, each=each)
+    ends = [f"{run.id} failed: ValueError: no" for run in (first, second)]
+    assert told.getvalue().splitlines()[2:] == ends

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from radial.cli import main
-from radial.study import trial
+from radial.study.estimate import trials
 from radial.study.plan import Study
 from radial.study.store import Store
 
@@ -50,12 +50,12 @@ def test_plan_lists_what_differs_and_estimates(
 
 def test_an_estimate_counts_the_steps(tiny: Make) -> None:
     study = tiny(seeds=[0, 1])
-    found = trial.trials(study, study.runs(), threads=1)
+    found = trials(study, study.runs(), threads=1)
     assert [t.runs for t in found] == [2, 2]
     assert {t.steps for t in found} == {3 * (67 // 16)}  # 70 % of 96 images, epochs of 16
     assert all(t.train > 0 and t.rest > 0 for t in found)
     longer = tiny(constants={**study.constants, "epochs": 300})
-    assert trial.trials(longer, longer.runs()[:1], threads=1)[0].steps == 300 * 4
+    assert trials(longer, longer.runs()[:1], threads=1)[0].steps == 300 * 4
 
 
 def test_no_data_no_estimate_but_a_plan(capsys: pytest.CaptureFixture[str]) -> None:

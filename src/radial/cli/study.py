@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from argparse import Namespace
 from pathlib import Path
@@ -92,7 +91,7 @@ def _run(options: Namespace) -> int:
             ray = {"address": options.address, "cpus": options.cpus, "gpus": options.gpus}
             states = executors.run_ray(store, **ray, console=console)
         else:
-            workers, threads = shares(options.workers, options.threads, len(runs))
+            workers, threads = executors.shares(options.workers, options.threads, len(runs))
             console.print(f"workers: {workers}, threads of each: {threads}", highlight=False)
             states = executors.run_local(store, workers=workers, threads=threads, console=console)
     except KeyboardInterrupt:
@@ -114,16 +113,6 @@ def _store(options: Namespace, study: Any) -> Any:
     store = Store(out.resolve())
     store.create(study, tell=warn)
     return store
-
-
-def shares(workers: int | None, threads: int | None, runs: int) -> tuple[int, int]:
-    """Cores divided among workers: one a core, or one a GPU, but no more than there are runs."""
-    from radial.study.executors import gpus
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cores = cores or 1
-    workers = workers or max(1, min(runs, len(gpus()) or cores // (threads or 1)))
-    return workers, threads or max(1, cores // workers)
 
 
 def status(parser: Parser) -> Run:
@@ -166,7 +155,7 @@ def submit(parser: Parser) -> Run:
 def _submit(options: Namespace) -> int:
     study, runs = _planned(options)
     store = _store(options, study)
-    from radial.study.slurm import Array, submit
+    from radial.study.executors import Array, submit
 
     array = Array(
         tasks=options.tasks or min(64, len(runs)),

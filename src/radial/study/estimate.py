@@ -1,10 +1,14 @@
-"""`radial study plan`: the runs as a table, and how long they will take."""
+"""`radial study plan`: the runs as a table, and how long they will take, from timed steps.
+
+One trial for each kind of run. Light to import: torch comes with the first trial.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -14,7 +18,17 @@ from radial.presentation.formats import duration
 from radial.study.plan import Planned, Study
 from radial.training.config import RunConfig
 
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+
+    from radial.data import Data
+
 SHOWN = 60  # runs in the table; the rest is counted
+KIND = ("data", "image_size", "split", "method", "head", "backbone", "batch_size")
+STEPS = 3  # timed, after one that is not
+LARGEST = 64  # images of a timed step; a step of the run is in proportion
+PATIENCE = 10.0  # seconds: a first step that took longer is the estimate
 
 
 def print_plan(study: Study, runs: Sequence[Planned]) -> None:
@@ -44,8 +58,6 @@ def print_plan(study: Study, runs: Sequence[Planned]) -> None:
 
 def print_estimate(study: Study, runs: Sequence[Planned], *, threads: int | None) -> None:
     console = Console()
-    from radial.study.trial import trials
-
     try:
         with console.status("") as shown:
             found = trials(study, runs, threads=threads, tell=lambda line: shown.update(line))
@@ -67,3 +79,106 @@ def print_estimate(study: Study, runs: Sequence[Planned], *, threads: int | None
 
 def _plain(value: Any) -> str:
     return "–" if value is None else str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A kind of run: how many there are, and the seconds of each on one machine."""
+
+    label: str
+    runs: int
+    steps: int  # of training
+    train: float  # seconds a run
+    rest: float  # seconds of evaluation and scoring, where the study asks for them
+
+    @property
+    def seconds(self) -> float:
+        return self.runs * (self.train + self.rest)
+
+
+def trials(
+    study: Study,
+    plan: Sequence[Planned],
+    *,
+    threads: int | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> list[Trial]:
+    """Time some training steps of the first run of each kind; runs differ in epochs only."""
+    import torch
+
+    from radial.training.build import data_of
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    kinds: dict[tuple[object, ...], list[RunConfig]] = {}
+    for run in plan:
+        kinds.setdefault(tuple(getattr(run.config, n) for n in KIND), []).append(run.config)
+    loaded: dict[tuple[object, ...], Data] = {}
+    found = []
+    for key, configs in kinds.items():
+        tell(f"timing {configs[0].method} with {configs[0].head} head")
+        if key[:3] not in loaded:
+            loaded = {key[:3]: data_of(configs[0])}
+        found.append(_trial(study, configs, loaded[key[:3]]))
+    return found
+
+
+def _trial(study: Study, configs: Sequence[RunConfig], data: Data) -> Trial:
+    import torch
+
+    from radial.data.views import augment
+    from radial.training.build import build
+    from radial.training.module import Run
+    from radial.training.schedule import generator
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    parts = build(configs[0], data=data, device=device)
+    config = parts.config
+    parts.method.to(device).train()
+    optimizer = Run(parts.method, data, parts.views, config, {}).configure_optimizers()
+    assert config.batch_size is not None
+    images = min(config.batch_size, LARGEST)
+    times: list[float] = []
+    for step in range(STEPS + 1):
+        if times and times[0] > PATIENCE:
+            break
+        began = time.perf_counter()
+        batch = data.train.__getitems__(range(images)).to(device)
+        random = generator(config.seed, "trial", step)
+        views = augment(batch, parts.views, random, mean=data.mean, std=data.std)
+        optimizer.zero_grad()
+        parts.method(views, 0.0).loss.backward()
+        parts.method.after_backward(0.0)
+        optimizer.step()
+        parts.method.after_step(0.0)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    timed = sorted(times[1:] or times)
+    step_seconds = timed[len(timed) // 2] * config.batch_size / images
+    epochs = sum(c.epochs for c in configs) / len(configs)
+    steps = round(epochs * (len(data.train) // config.batch_size))
+    seen = 0  # images that pass the backbone without gradients
+    if study.evaluate is not None:
+        seen += len(data.train) + len(data.val) + len(data.test)
+    if (settings := study.scoring(config.data)) is not None:
+        part = len(getattr(data, settings.part))
+        seen += min(part, settings.images) + min(part, settings.view_images) * settings.views
+    return Trial(
+        label=f"{config.method}, {config.head} head, {config.backbone} on {data.name}",
+        runs=len(configs),
+        steps=steps,
+        train=steps * step_seconds,
+        rest=seen * _forward(parts.method.backbone, batch),
+    )
+
+
+def _forward(backbone: Module, images: Tensor) -> float:
+    """Seconds an image."""
+    import torch
+
+    backbone.eval()
+    began = time.perf_counter()
+    with torch.no_grad():
+        backbone(images.float() / 255.0)
+    return (time.perf_counter() - began) / len(images)

@@ -1,8 +1,11 @@
-"""Executors only start workers; the study's directory keeps them apart (see worker.py)."""
+"""Executors only start workers, here, on Ray or by SLURM; the study's directory keeps them apart
+(see worker.py).
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -11,6 +14,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +22,52 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from radial.checks import one_line
+from radial.checks import check_size, one_line
+from radial.files import write_atomically
 from radial.study.claims import MOST
 from radial.study.status import State, Watcher, count, headline, table
 from radial.study.store import STUDY, Store
 
 POLL = 0.5  # seconds
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+SCRIPT = """#!/bin/bash
+#SBATCH --job-name={name}
+#SBATCH --array=0-{last}
+#SBATCH --cpus-per-task={cpus}
+#SBATCH --output="{logs}/slurm-%A_%a.log"
+#SBATCH --requeue
+{more}
+# Written by `radial study submit`. Tasks share the study's directory: each claims the next run
+# until none is left; what a task was working on when it was stopped is taken up by another, or
+# by the next submission, where its last checkpoint is.
+export OMP_NUM_THREADS={cpus}
+exec {python} -m radial.study.worker {directory} \\
+  --session "slurm-$SLURM_ARRAY_JOB_ID" --threads {cpus}
+"""
 
 
 def new_session() -> str:
     return uuid.uuid4().hex[:12]
+
+
+def shares(workers: int | None, threads: int | None, runs: int) -> tuple[int, int]:
+    """Cores divided among workers: one a core, or one a GPU, but no more than there are runs.
+
+    Args:
+        workers: as asked for, or None.
+        threads: of each, as asked for, or None: as OMP_NUM_THREADS and the like have it, else an
+            equal share of the cores.
+        runs: of the study.
+
+    Returns:
+        How many workers, and the threads of each.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = cores or 1
+    set_by_user = (os.environ.get(name, "").partition(",")[0].strip() for name in VARIABLES)
+    threads = threads or next((int(text) for text in set_by_user if text.isdecimal()), None)
+    workers = workers or max(1, min(runs, len(gpus()) or cores // (threads or 1)))
+    return workers, threads or max(1, cores // workers)
 
 
 def run_local(store: Store, *, workers: int, threads: int, console: Console) -> list[State]:
@@ -178,6 +217,56 @@ def work_once(directory: str, session: str, threads: int) -> int:
     return worker.work(limit=1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Array:
+    """How many workers, and what each may use."""
+
+    tasks: int
+    cpus: int = 1
+    gpus: int = 0  # of each task
+    time: str | None = None  # limit, as for sbatch
+    partition: str | None = None
+    options: tuple[str, ...] = ()  # further lines for sbatch, such as --account=NAME
+
+    def __post_init__(self) -> None:
+        check_size("tasks", self.tasks)
+        check_size("cpus", self.cpus)
+        check_size("gpus", self.gpus, minimum=0)
+
+
+def script(store: Store, array: Array) -> str:
+    more = {"time": array.time, "partition": array.partition, "gpus": array.gpus or None}
+    lines = [f"#SBATCH --{name}={value}" for name, value in more.items() if value is not None]
+    lines += [f"#SBATCH {option}" for option in array.options]
+    for line in lines:
+        if "\n" in line:
+            raise ValueError(f"an option for sbatch must be one line, not {line!r}")
+    return SCRIPT.format(
+        name=f"radial-{store.study().name}".replace(" ", "-"),  # else letters, digits, . _ -
+        last=array.tasks - 1,
+        cpus=array.cpus,
+        logs=store.path / "logs",
+        more="\n".join(lines),
+        python=shlex.quote(sys.executable),
+        directory=shlex.quote(str(store.path)),
+    )
+
+
+def submit(store: Store, array: Array, *, dry: bool = False) -> str:
+    """Write DIR/slurm.sh and hand it to sbatch; what sbatch said."""
+    path = store.path / "slurm.sh"
+    write_atomically(path, script(store, array))
+    (store.path / "logs").mkdir(exist_ok=True)
+    if dry:
+        return f"written, not submitted: {path}"
+    if shutil.which("sbatch") is None:
+        raise ValueError(f"there is no sbatch here; {path} is written: submit it where there is")
+    done = subprocess.run(["sbatch", str(path)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ValueError(f"sbatch refused {path}: {one_line(done.stderr)}")
+    return done.stdout.strip()
+
+
 def watch(
     store: Store,
     session: str,
@@ -228,11 +317,20 @@ def _judged(store: Store, state: State, session: str) -> State:
 
 
 def _report(states: list[State], told: set[str], console: Console) -> None:
-    """A line when a run is done or has failed; those done before are counted only."""
-    first = not told
+    """A line when a run is done or has failed; those done before are counted only. Where there is
+    no terminal also one at once, and when a run starts: a file or a pipe shows nothing else.
+    """
+    ends = ("done", "failed")
+    shown = ends if console.is_terminal else ("running", *ends)
+    if not told and not console.is_terminal:
+        _say(console, headline(states))
     for state in states:
         key = f"{state.run.id} {state.state}"
-        if state.state in ("done", "failed") and key not in told and not first:
+        if state.state in shown and key not in told and (told or state.state not in ends):
             note = f": {state.note}" if state.note else f" in {state.seconds:.0f} s"
-            console.print(f"{state.run.id} {state.state}{note}", highlight=False, markup=False)
-        told.add(key)
+            _say(console, f"{state.run.id} {state.state}{note}")
+    told |= {f"{state.run.id} {state.state}" for state in states}
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
