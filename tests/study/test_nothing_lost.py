@@ -8,18 +8,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from study_cases import facts
 
+from radial.study.claims import MOST
 from radial.study.plan import Study
 from radial.study.store import Store
 from radial.study.worker import Worker
 
 Make = Callable[..., Study]
+Runner = subprocess.Popen[bytes]
+Start = Callable[..., Runner]
+HANGS = 900.0  # seconds: so long that only a hang takes it, on any machine
 
 
 def undisturbed(path: Path, study: Study) -> Store:
@@ -29,12 +35,27 @@ def undisturbed(path: Path, study: Study) -> Store:
     return store
 
 
-def start_runner(store: Store, *options: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "radial", "study", "run", str(store.path), *options]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts `radial study run`; whatever comes of the test, nothing that it started goes on."""
+    runners: list[Runner] = []
+
+    def start(store: Store, *options: str) -> Runner:
+        command = [sys.executable, "-m", "radial", "study", "run", str(store.path), *options]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        runners.append(subprocess.Popen(command, env=environment, start_new_session=True, **quiet))
+        return runners[-1]
+
+    yield start
+    for runner in runners:
+        with suppress(ProcessLookupError):
+            os.killpg(runner.pid, signal.SIGKILL)  # workers and ranks are of its group
+        runner.wait()
+    for pid in pids():
+        if str(tmp_path).encode() in command(pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def pids() -> list[int]:
@@ -54,8 +75,8 @@ def workers_of(store: Store) -> list[int]:
     return [p for p in pids() if b"radial.study.worker" in command(p) and place in command(p)]
 
 
-def wait_for(what: Callable[[], object], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
+def wait_for(what: Callable[[], object]) -> None:
+    end = time.monotonic() + HANGS
     while not what():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)
@@ -75,12 +96,14 @@ def complete_once(store: Store, study: Study) -> None:
     assert len(told) == len(set(told))
 
 
-def test_a_killed_worker_and_a_killed_runner_lose_nothing(tmp_path: Path, tiny: Make) -> None:
+def test_a_killed_worker_and_a_killed_runner_lose_nothing(
+    tmp_path: Path, tiny: Make, start: Start
+) -> None:
     study = tiny(methods=["simclr", "byol"], seeds=[0])
     quiet = undisturbed(tmp_path / "quiet", study)
     store = Store(tmp_path / "killed")
     store.create(study)
-    runner = start_runner(store, "--workers", "1", "--threads", "1")
+    runner = start(store, "--workers", "1", "--threads", "1")
     wait_for(lambda: checkpoints(store))
     for worker in workers_of(store):
         os.kill(worker, signal.SIGKILL)
@@ -89,21 +112,21 @@ def test_a_killed_worker_and_a_killed_runner_lose_nothing(tmp_path: Path, tiny: 
     runner.wait()
     wait_for(lambda: not workers_of(store))
     assert len([run for run in store.runs() if not store.missing(run, store.steps(study))]) < 4
-    assert start_runner(store, "--workers", "1", "--threads", "1").wait(timeout=120) == 0
+    assert start(store, "--workers", "1", "--threads", "1").wait(timeout=HANGS) == 0
     complete_once(store, study)
     assert facts(store) == facts(quiet)
 
 
 @pytest.mark.slow
-def test_ranks_end_with_their_worker(tmp_path: Path, tiny: Make) -> None:
+def test_ranks_end_with_their_worker(tmp_path: Path, tiny: Make, start: Start) -> None:
     study = tiny(seeds=[0], heads=["default"], evaluate=False, score=False)
     two = {**study.constants, "devices": 2, "accelerator": "cpu", "epochs": 2000}
     store = Store(tmp_path / "ddp")
     store.create(replace(study, constants=two))
-    runner = start_runner(store, "--workers", "1", "--threads", "1")
+    runner = start(store, "--workers", "1", "--threads", "1")
 
     def ranks() -> list[int]:
-        return [pid for pid in pids() if b"radial.cli\0train" in command(pid) and mine(pid)]
+        return [pid for pid in pids() if b"\0train\0" in command(pid) and mine(pid)]
 
     def mine(pid: int) -> bool:
         return str(store.path).encode() in command(pid)
@@ -116,30 +139,43 @@ def test_ranks_end_with_their_worker(tmp_path: Path, tiny: Make) -> None:
 
 
 @pytest.mark.slow
-def test_twelve_runs_and_many_kills(tmp_path: Path, tiny: Make) -> None:
+def test_twelve_runs_and_many_kills(tmp_path: Path, tiny: Make, start: Start) -> None:
+    """Workers are killed as soon as they have a run, and when it has some file or other."""
     study = tiny(methods=["simclr", "byol", "moco"], seeds=[0, 1], evaluate={"k": 5})
     assert len(study.runs()) == 12
     quiet = undisturbed(tmp_path / "quiet", study)
-    store, chance = Store(tmp_path / "killed"), random.Random(0)
+    store, end = Store(tmp_path / "killed"), time.monotonic() + HANGS
     store.create(study)
+    files = random.Random(0).choices(("", "config.yaml", "last.ckpt", "result.json"), k=8)
     options = ("--workers", "2", "--threads", "1")
-    runner, killed = start_runner(store, *options), {"worker": 0, "runner": 0}
+    runner, killed, runners = start(store, *options), Counter[str](), 0
     while not (done(store, study) and runner.poll() is not None):
+        assert time.monotonic() < end, f"after {killed}"
         if runner.poll() is not None:
-            runner = start_runner(store, *options)
+            runner = start(store, *options)
         time.sleep(0.02)
-        busy = [pid for pid in workers_of(store) if claimed_by(store, pid)]
-        if not busy or killed["worker"] >= 8 or chance.random() > 0.03:  # some two seconds each
-            continue
-        os.kill(chance.choice(busy), signal.SIGKILL)
-        killed["worker"] += 1
-        if killed["worker"] in (2, 5, 7):
-            runner.kill()
-            runner.wait()
-            killed["runner"] += 1
-    assert killed == {"worker": 8, "runner": 3}
+        for run, worker in holders(store).items():
+            enough = killed.total() == len(files) or killed[run] == MOST - 1  # else it is given up
+            if enough or not (store.run(run) / files[killed.total()]).exists():
+                continue
+            os.kill(worker, signal.SIGKILL)
+            killed[run] += 1
+            if killed.total() in (2, 5, 7):
+                runner.kill()
+                runner.wait()
+                runners += 1
+            break
+    assert (killed.total(), runners) == (8, 3)
     complete_once(store, study)
     assert facts(store) == facts(quiet)
+
+
+def holders(store: Store) -> dict[str, int]:
+    """Runs, and the worker that holds each now."""
+    found = {}
+    for worker in workers_of(store):
+        found |= dict.fromkeys(claimed_by(store, worker), worker)
+    return found
 
 
 def done(store: Store, study: Study) -> bool:
@@ -148,13 +184,13 @@ def done(store: Store, study: Study) -> bool:
 
 
 @pytest.mark.slow
-def test_a_killed_process_of_ray_loses_nothing(tmp_path: Path, tiny: Make) -> None:
+def test_a_killed_process_of_ray_loses_nothing(tmp_path: Path, tiny: Make, start: Start) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'radial-ssl[ray]'")
     study = tiny(methods=["simclr", "byol"], seeds=[0, 1])
     quiet = undisturbed(tmp_path / "quiet", study)
     store = Store(tmp_path / "ray")
     store.create(study)
-    runner = start_runner(store, "--executor", "ray", "--cpus", "1")
+    runner = start(store, "--executor", "ray", "--cpus", "1")
     killed = 0
     while runner.poll() is None:
         time.sleep(0.2)
@@ -173,12 +209,11 @@ def ray_workers() -> list[int]:
     return [pid for pid in pids() if command(pid).startswith(b"ray::")]
 
 
-def claimed_by(store: Store, pid: int) -> bool:
-    """Whether a process holds a claim that is not its last breath: files come and go."""
+def claimed_by(store: Store, pid: int) -> list[str]:
+    """The runs that a process holds a claim of: files come and go."""
+    found = []
     for path in store.path.glob("claims/[!.]*"):
-        try:
+        with suppress(OSError):
             if f'"pid": {pid},' in path.read_text():
-                return True
-        except OSError:
-            continue
-    return False
+                found.append(path.stem)
+    return found
