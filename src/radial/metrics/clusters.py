@@ -32,7 +32,25 @@ def kmeans_silhouette(z: Tensor | Clusters, *, clusters: int = 10, seed: int = 0
     """Mean silhouette of k-means clusters, between −1 and 1; higher is better, weakly.
 
     Rousseeuw, 1987, https://doi.org/10.1016/0377-0427(87)90125-7, by scikit-learn, of at most 4,096
-    samples that ``seed`` draws; k-means takes the best of three starts.
+    samples that ``seed`` draws; k-means takes the best of three starts. With a the mean distance
+    of a sample to its own cluster and b that to the nearest other one: (b − a)/max(a, b).
+
+    Args:
+        z: features (N, D), or :class:`Clusters` of them.
+        clusters: how many k-means is asked for.
+        seed: draws samples and starts.
+
+    Returns:
+        −1 to 1.
+
+    Raises:
+        ValueError: features that are not (N, D) and finite, or too few different samples.
+
+    Example:
+        >>> z = torch.randn(60, 2, generator=Generator().manual_seed(0))
+        >>> far = torch.cat([z, z + 100.0])
+        >>> kmeans_silhouette(far, clusters=2) > 0.95
+        True
     """
     from sklearn.metrics import silhouette_score
 
@@ -42,7 +60,25 @@ def kmeans_silhouette(z: Tensor | Clusters, *, clusters: int = 10, seed: int = 0
 def kmeans_davies_bouldin(z: Tensor | Clusters, *, clusters: int = 10, seed: int = 0) -> float:
     """Davies–Bouldin index of the same k-means clusters, at least 0; lower is better, weakly.
 
-    Davies & Bouldin, 1979, https://doi.org/10.1109/TPAMI.1979.4766909, by scikit-learn.
+    Davies & Bouldin, 1979, https://doi.org/10.1109/TPAMI.1979.4766909, by scikit-learn: with s the
+    mean distance of a cluster's samples to its centre c, the mean over clusters i of the largest
+    (s_i + s_j)/‖c_i − c_j‖.
+
+    Args:
+        z: features (N, D), or :class:`Clusters` of them.
+        clusters: how many k-means is asked for.
+        seed: draws samples and starts.
+
+    Returns:
+        At least 0.
+
+    Raises:
+        ValueError: features that are not (N, D) and finite, or too few different samples.
+
+    Example:
+        >>> z = torch.randn(60, 2, generator=Generator().manual_seed(0))
+        >>> kmeans_davies_bouldin(torch.cat([z, z + 100.0]), clusters=2) < 0.05
+        True
     """
     from sklearn.metrics import davies_bouldin_score
 

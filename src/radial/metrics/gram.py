@@ -42,6 +42,16 @@ class Spectra:
     the smallest eigenvalue is above 1e-6 of the largest; where it is not, float64 follows.
 
     Memory beside Z: a few k×k matrices and a block.
+
+    Args:
+        z: features (N, D).
+
+    Raises:
+        ValueError: another shape, NaN or inf, or values whose squares float64 cannot hold.
+
+    Example:
+        >>> Spectra(torch.diag(torch.tensor([3.0, 2.0]))).singular
+        tensor([3.0000, 2.0000], dtype=torch.float64)
     """
 
     def __init__(self, z: Tensor) -> None:

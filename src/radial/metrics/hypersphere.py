@@ -28,6 +28,21 @@ def uniformity(z: Tensor | Pairs, *, t: float = T) -> float:
     ‖u − v‖² comes from a matrix product of the rows less their mean, so that what is rounded is
     small where the rows are close. For t ≤ 10 and features that are not float64 the product and
     exp are float32, with sums in float64: at t = 2 the value differs by less than 1e-7.
+
+    Args:
+        z: features (N, D), or :class:`radial.metrics.pairs.Pairs` of them, shared with TwoNN.
+        t: sharpness of the potential.
+
+    Returns:
+        At most 0.
+
+    Raises:
+        ValueError: features that are not (N, D) with N ≥ 2 and finite, or a row of length 0.
+
+    Example:
+        >>> import torch
+        >>> round(uniformity(torch.tensor([[1.0, 0.0], [-3.0, 0.0]])), 6)  # −t‖u − v‖² = −2·4
+        -8.0
     """
     check_number("t", t, low=1e-6, high=100.0)  # exp(−4t) is then far above underflow
     rows = z.z if isinstance(z, Pairs) else z
@@ -47,6 +62,20 @@ def w2_uniformity(z: Tensor | Spectra) -> float:
     one with the rows' mean μ and covariance Σ (1/N), the other N(0, I/D), which the uniform
     distribution on the sphere is close to. Σ^½ is the matrix square root. Between 0 and √2, and
     unlike :func:`uniformity` it sees that directions are missing.
+
+    Args:
+        z: features (N, D), or a :class:`Spectra` of them.
+
+    Returns:
+        0 to √2.
+
+    Raises:
+        ValueError: features that are not (N, D) with N ≥ 2 and finite, or a row of length 0.
+
+    Example:
+        >>> import torch
+        >>> round(w2_uniformity(torch.cat([torch.eye(4), -torch.eye(4)])), 6)
+        0.0
     """
     spectra = as_spectra(z)
     values = spectra.unit_eigenvalues
@@ -62,6 +91,20 @@ def self_cluster(z: Tensor | Spectra) -> float:
     0 for directions drawn evenly from the sphere (a little below for sets more even than that)
     to 1 where all lie on one line; lower is better. With W of unit rows, Q = ‖WᵀW‖²_F.
     One feature is one line: 1.
+
+    Args:
+        z: features (N, D), or a :class:`Spectra` of them.
+
+    Returns:
+        About 0 to 1.
+
+    Raises:
+        ValueError: features that are not (N, D) with N ≥ 2 and finite, or a row of length 0.
+
+    Example:
+        >>> import torch
+        >>> round(self_cluster(torch.ones(4, 3)), 6)
+        1.0
     """
     spectra = as_spectra(z)
     if spectra.d == 1:

@@ -28,8 +28,18 @@ def alignment(views: Tensor) -> float:
     Wang & Isola, 2020, https://arxiv.org/abs/2005.10242, with their α = 2. ``views`` has shape
     (n, q, D). With ū the mean of an image's views, Σ_{v<w} ‖u_v − u_w‖² = q Σ_v ‖u_v − ū‖².
 
-    >>> alignment(torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]))
-    2.0
+    Args:
+        views: (n, q, D), the q ≥ 2 views of one image together.
+
+    Returns:
+        0 to 4.
+
+    Raises:
+        ValueError: another shape, NaN or inf, or a view of length 0.
+
+    Example:
+        >>> alignment(torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]))
+        2.0
     """
     _check_grouped(views, least=1)
     views, q = views.detach(), views.shape[1]
@@ -55,6 +65,22 @@ def lidar(views: Tensor, *, delta: float, epsilon: float = 1e-7) -> float:
 
     λ is at most n − 1 long, so n bounds the value: a warning where n ≤ D. Where all images have
     the same mean, Sb is 0 and the value 1: the smallest.
+
+    Args:
+        views: (n, q, D), the q ≥ 2 views of one image together.
+        delta: added to the diagonal of Sw.
+        epsilon: added to each share p.
+
+    Returns:
+        The effective rank, 1 to min(n − 1, D).
+
+    Raises:
+        ValueError: another shape, NaN or inf, or a ``delta`` that vanishes beside Sw.
+
+    Example:
+        >>> images = torch.cat([torch.eye(4), -torch.eye(4)])
+        >>> round(lidar(images[:, None].expand(-1, 2, -1), delta=1e-4), 3)
+        4.0
     """
     _check_grouped(views, least=2)
     if not delta > 0.0:
@@ -99,8 +125,19 @@ def view_retrieval(views: Tensor, *, shrinkage: float = RETRIEVAL_SHRINKAGE) -> 
     images at most. Higher is better. The form was chosen by accuracy on runs of SimCLR and BYOL,
     and confirmed on other methods: docs/FINDINGS.md.
 
-    >>> view_retrieval(torch.eye(8)[:, None].expand(-1, 2, -1))
-    1.0
+    Args:
+        views: (n, q, D) with n ≥ 2 and q ≥ 2, the views of one image together.
+        shrinkage: s, above 0 and at most 1.
+
+    Returns:
+        0 to 1.
+
+    Raises:
+        ValueError: another shape, NaN or inf, or a shrinkage outside (0, 1].
+
+    Example:
+        >>> view_retrieval(torch.eye(8)[:, None].expand(-1, 2, -1))
+        1.0
     """
     check_tensor("views", views)
     if views.dim() != 3 or len(views) < 2 or views.shape[1] < 2:

@@ -46,15 +46,24 @@ class Score:
 class Scores:
     """Collects features layer by layer, then computes scores with intervals.
 
-    ``names`` as for :func:`parse`, a bare name meaning every layer it can be read from; without
-    names, all. ``repeats`` half-samples without replacement give the 95 % interval: resampling
-    rows with replacement would lower every rank. The spread of a half-sample's score is that of
-    the whole sample's, since half of the images are left out each time.
+    Half-samples without replacement give the 95 % interval: resampling rows with replacement
+    would lower every rank. The spread of a half-sample's score is that of the whole sample's,
+    since half of the images are left out each time.
 
-    >>> scores = Scores(["rankme@backbone"], repeats=0)
-    >>> scores.update("backbone", features=torch.eye(4).repeat(4, 1))
-    >>> [(score.key, round(score.value, 2)) for score in scores.compute()]
-    [('rankme@backbone', 4.0)]
+    Args:
+        names: as for :func:`parse`, a bare name meaning every layer it can be read from; without
+            names, all.
+        repeats: half-samples, 0 for no interval.
+        seed: of the half-samples.
+
+    Raises:
+        ValueError: an unknown score or layer, or one half-sample, which has no spread.
+
+    Example:
+        >>> scores = Scores(["rankme@backbone"], repeats=0)
+        >>> scores.update("backbone", features=torch.eye(4).repeat(4, 1))
+        >>> [(score.key, round(score.value, 2)) for score in scores.compute()]
+        [('rankme@backbone', 4.0)]
     """
 
     def __init__(
@@ -183,7 +192,24 @@ class Comparison:
 
 
 def compare(first: Score, second: Score) -> Comparison:
-    """Paired over half-samples: both scores must come from the same images and seed."""
+    """Paired over half-samples: both scores must come from the same images and seed.
+
+    Args:
+        first: the score that is asked about.
+        second: what it is compared with, of the same name and layer.
+
+    Returns:
+        By how much the first is better, with its 95 % interval where there are half-samples.
+
+    Raises:
+        ValueError: scores of different names or layers.
+
+    Example:
+        >>> facts = {"name": "rankme", "layer": "projector", "samples": 8, "better": "higher"}
+        >>> a, b = (Score(value=v, low=None, high=None, **facts) for v in (3.0, 2.0))
+        >>> compare(a, b).difference
+        1.0
+    """
     if first.key != second.key:
         raise ValueError(f"{first.key} and {second.key} are different scores")
     difference = quality(first.better, first.value) - quality(second.better, second.value)

@@ -51,9 +51,23 @@ def sns(
     Differentiable. Works through the pairs in blocks of ``chunk_size`` rows, again in the
     backward pass, in float64: memory stays bounded for any K.
 
-    >>> from radial import sns
-    >>> sns(torch.tensor([[0.0], [1.0]]), torch.tensor([0.5**0.5, 0.5**0.5]), mu=0.0)
-    tensor(0.3679)
+    Args:
+        centers: (K, D) with K ≥ 2.
+        scales: (K), positive: shapes ε as published, or widths σ.
+        mu: keeps the denominator above 0.
+        dimension_correction: divide by √D.
+        chunk_size: rows of a block.
+
+    Returns:
+        A tensor without dimensions, 0 to 1/e.
+
+    Raises:
+        ValueError: other shapes, NaN or inf, scales or ``mu`` out of range.
+
+    Example:
+        >>> from radial import sns
+        >>> sns(torch.tensor([[0.0], [1.0]]), torch.tensor([0.5**0.5, 0.5**0.5]), mu=0.0)
+        tensor(0.3679)
     """
     _check_centers("SNS", centers)
     check_shape("scales", scales, (len(centers),))
@@ -140,6 +154,19 @@ def center_spread(centers: Tensor) -> float:
 
     Behind BatchNorm, whose outputs have about unit variance, 1 means "as far as the samples".
     It is not invariant under a rescale of the input: compare heads of one kind.
+
+    Args:
+        centers: (K, D) with K ≥ 2.
+
+    Returns:
+        At least 0; higher is better.
+
+    Raises:
+        ValueError: another shape, NaN or inf.
+
+    Example:
+        >>> center_spread(torch.tensor([[-1.0, 1.0], [1.0, -1.0]]))
+        1.0
     """
     _check_centers("the spread of centres", centers)
     c = centers.double()
@@ -149,7 +176,21 @@ def center_spread(centers: Tensor) -> float:
 def center_rank(centers: Tensor) -> float:
     """exp of the entropy of the centred centres' normalised singular values: directions in use.
 
-    From 1 (all centres on a line) to min(K − 1, D); 0 where all centres are the same.
+    exp H(p), p = σ/‖σ‖₁, from 1 (all centres on a line) to min(K − 1, D); 0 where all centres
+    are the same.
+
+    Args:
+        centers: (K, D) with K ≥ 2.
+
+    Returns:
+        The effective rank; higher is better.
+
+    Raises:
+        ValueError: another shape, NaN or inf.
+
+    Example:
+        >>> round(center_rank(torch.eye(9)), 6)
+        8.0
     """
     _check_centers("the rank of centres", centers)
     values = Spectra(centers).eigenvalues.sqrt()
@@ -168,8 +209,19 @@ def _check_centers(what: str, centers: Tensor) -> None:
 def occupancy(nearest: Tensor, kernels: int) -> float:
     """H(a) / ln K: 1 where all kernels take as many views, 0 where one takes all.
 
-    >>> occupancy(torch.tensor([[0, 1], [2, 3]]), 4)
-    1.0
+    Args:
+        nearest: a (n, q), int64, the kernel nearest to each view.
+        kernels: K, at least 2.
+
+    Returns:
+        0 to 1; higher is better.
+
+    Raises:
+        ValueError: another shape or type, or a kernel outside 0 … K − 1.
+
+    Example:
+        >>> occupancy(torch.tensor([[0, 1], [2, 3]]), 4)
+        1.0
     """
     check_size("kernels", kernels, minimum=2)
     _check_nearest(nearest, kernels)
@@ -185,8 +237,19 @@ def information(nearest: Tensor) -> float:
     https://jmlr.org/papers/v11/vinh10a.html): without it few images and many kernels would
     look like information. The mean over all pairs of the q views.
 
-    >>> round(information(torch.arange(4).repeat(64)[:, None].expand(-1, 2)), 2)  # ln 4 less 0.02
-    1.37
+    Args:
+        nearest: a (n, q), int64, q ≥ 2.
+
+    Returns:
+        Nats; 0 at chance, higher is better.
+
+    Raises:
+        ValueError: another shape or type, or one view only.
+
+    Example:
+        >>> same = torch.arange(4).repeat(64)[:, None].expand(-1, 2)
+        >>> round(information(same), 2)  # ln 4 less 0.02
+        1.37
     """
     from sklearn.metrics import mutual_info_score
     from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
@@ -211,8 +274,18 @@ def agreement(nearest: Tensor) -> float:
     two views taken at random (Scott's π). 0 is chance, 1 certainty; where one kernel takes every
     view nothing can be told and the score is 0.
 
-    >>> agreement(torch.tensor([[0, 0], [1, 1], [2, 2]]))
-    1.0
+    Args:
+        nearest: a (n, q), int64, q ≥ 2.
+
+    Returns:
+        At most 1; 0 at chance, higher is better.
+
+    Raises:
+        ValueError: another shape or type, or one view only.
+
+    Example:
+        >>> agreement(torch.tensor([[0, 0], [1, 1], [2, 2]]))
+        1.0
     """
     _check_nearest(nearest)
     n, q = nearest.shape

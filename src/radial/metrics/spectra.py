@@ -36,8 +36,19 @@ def rankme(z: Tensor | Spectra, *, epsilon: float = 1e-7) -> float:
     compare runs of one method. p sums to 1 + kε, so the value can exceed k a little; with an
     ε of 1e-5 it does so by much.
 
-    >>> round(rankme(torch.eye(8)), 3)
-    8.0
+    Args:
+        z: features (N, D), or a :class:`Spectra` of them.
+        epsilon: added to each share p.
+
+    Returns:
+        The effective rank, 1 to k.
+
+    Raises:
+        ValueError: features that are not (N, D) with N ≥ 2, floating point and finite.
+
+    Example:
+        >>> round(rankme(torch.eye(8)), 3)
+        8.0
     """
     check_number("epsilon", epsilon)
     return entropy_rank(as_spectra(z).singular, epsilon)
@@ -46,7 +57,21 @@ def rankme(z: Tensor | Spectra, *, epsilon: float = 1e-7) -> float:
 def rankme_centred(z: Tensor | Spectra, *, epsilon: float = 1e-7) -> float:
     """RankMe of the features less their mean: one large mean direction then hides nothing.
 
-    Not the published score, which :func:`rankme` is.
+    exp H(p), p = √λ/‖√λ‖₁ + ε. Not the published score, which :func:`rankme` is.
+
+    Args:
+        z: features (N, D), or a :class:`Spectra` of them.
+        epsilon: added to each share p.
+
+    Returns:
+        The effective rank, 1 to k; higher is better.
+
+    Raises:
+        ValueError: features that are not (N, D) with N ≥ 2, floating point and finite.
+
+    Example:
+        >>> round(rankme_centred(torch.eye(8) + 100.0), 3)  # one direction less than rows
+        7.0
     """
     check_number("epsilon", epsilon)
     return entropy_rank(as_spectra(z).eigenvalues.sqrt(), epsilon)
@@ -56,17 +81,58 @@ def nesum(z: Tensor | Spectra) -> float:
     """NESum: Σλ/λ₁ of the centred covariance, between 1 and k; higher is better.
 
     He & Ozay, 2022, https://proceedings.mlr.press/v162/he22c.html.
+
+    Args:
+        z: features (N, D), or a :class:`Spectra` of them.
+
+    Returns:
+        Σλ/λ₁, 1 to k.
+
+    Raises:
+        ValueError: features that are not (N, D) with N ≥ 2, floating point and finite.
+
+    Example:
+        >>> nesum(torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]]))
+        1.25
     """
     return float(_relative(as_spectra(z).eigenvalues).sum())
 
 
 def stable_rank(z: Tensor | Spectra) -> float:
-    """‖Z‖²_F/σ₁² of the features as they are, between 1 and k; higher is better."""
+    """‖Z‖²_F/σ₁² of the features as they are, between 1 and k; higher is better.
+
+    Args:
+        z: features (N, D), or a :class:`Spectra` of them.
+
+    Returns:
+        The stable rank, 1 to k.
+
+    Raises:
+        ValueError: features that are not (N, D) with N ≥ 2, floating point and finite.
+
+    Example:
+        >>> stable_rank(torch.diag(torch.tensor([2.0, 1.0])))
+        1.25
+    """
     return float(_relative(as_spectra(z).singular.square()).sum())
 
 
 def participation_ratio(z: Tensor | Spectra) -> float:
-    """(Σλ)²/Σλ² of the centred covariance, between 1 and k; higher is better."""
+    """(Σλ)²/Σλ² of the centred covariance, between 1 and k; higher is better.
+
+    Args:
+        z: features (N, D), or a :class:`Spectra` of them.
+
+    Returns:
+        The participation ratio, 1 to k.
+
+    Raises:
+        ValueError: features that are not (N, D) with N ≥ 2, floating point and finite.
+
+    Example:
+        >>> round(participation_ratio(torch.eye(4)), 6)
+        3.0
+    """
     values = _relative(as_spectra(z).eigenvalues)
     return float(values.sum().square() / values.square().sum())
 
@@ -82,6 +148,21 @@ def decorrelation(z: Tensor | Spectra) -> float:
     Constant features have no correlation and are left out; ``Spectra.constant`` tells how many.
     Where fewer than two vary, the value is 1: the worst. Of independent features the expected
     value is not 0 but about 1/N. Confounded where a method's loss decorrelates.
+
+        1/(V(V − 1)) Σ_(i≠j) corr(i, j)² over the V features that vary
+
+    Args:
+        z: features (N, D), or a :class:`Spectra` of them.
+
+    Returns:
+        0 to 1.
+
+    Raises:
+        ValueError: features that are not (N, D) with N ≥ 2, floating point and finite.
+
+    Example:
+        >>> round(decorrelation(torch.arange(8.0)[:, None] * torch.ones(3)), 6)
+        1.0
     """
     spectra = as_spectra(z)
     varying = spectra.d - spectra.constant
@@ -105,13 +186,24 @@ def alpha_req(z: Tensor | Spectra, *, first: int = 1, last: int | None = None) -
 
     Agrawal et al., 2022, https://openreview.net/forum?id=ii9X4vtZGTZ. Near 1 is best: not a score
     to maximise or minimise. The value depends on the range, so that is returned with it;
-    by default all ranks with an eigenvalue above 1e-9 of the largest. Of samples that are all
-    the same, or of fewer than three ranks, there is no slope: a ValueError.
+    by default all ranks with an eigenvalue above 1e-9 of the largest.
 
-    >>> root = torch.arange(1.0, 9.0, dtype=torch.float64) ** -0.5
-    >>> law = alpha_req(torch.cat([root.diag(), -root.diag()]))  # λ_j ∝ 1/j
-    >>> round(law.alpha, 9), round(law.r2, 9), law.first, law.last
-    (1.0, 1.0, 1, 8)
+    Args:
+        z: features (N, D), or a :class:`Spectra` of them.
+        first: the first rank, counted from 1.
+        last: the last one, included; by default the last that is above 1e-9 of the largest.
+
+    Returns:
+        α of λ_j ∝ j^−α, how well it fits, and the ranks.
+
+    Raises:
+        ValueError: fewer than three ranks, as of samples that are all the same: no slope.
+
+    Example:
+        >>> root = torch.arange(1.0, 9.0, dtype=torch.float64) ** -0.5
+        >>> law = alpha_req(torch.cat([root.diag(), -root.diag()]))  # λ_j ∝ 1/j
+        >>> round(law.alpha, 9), round(law.r2, 9), law.first, law.last
+        (1.0, 1.0, 1, 8)
     """
     check_size("first", first)
     values = as_spectra(z).eigenvalues
