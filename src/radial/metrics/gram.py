@@ -50,8 +50,9 @@ class Spectra:
         ValueError: another shape, NaN or inf, or values whose squares float64 cannot hold.
 
     Example:
-        >>> Spectra(torch.diag(torch.tensor([3.0, 2.0]))).singular
-        tensor([3.0000, 2.0000], dtype=torch.float64)
+        >>> found = Spectra(torch.diag(torch.tensor([3.0, 2.0])))
+        >>> [round(value, 6) for value in found.singular.tolist()]
+        [3.0, 2.0]
     """
 
     def __init__(self, z: Tensor) -> None:
