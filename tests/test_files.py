@@ -69,8 +69,11 @@ def test_devices_stay_devices(tmp_path: Path) -> None:
     assert stat.S_ISCHR(full.stat().st_mode)
 
 
-@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+@pytest.mark.parametrize("name", ["stdout", "/dev/fd/1", "/proc/self/fd/1"])
 def test_standard_output_in_order_and_in_place(name: str, tmp_path: Path) -> None:
+    link = tmp_path / "stdout"  # as /dev/stdout is one, which a mistake might replace
+    link.symlink_to("/proc/self/fd/1")
+    name = str(link) if name == "stdout" else name
     code = (
         "import sys; from radial.files import *; check_writable(sys.argv[1]);"
         "print('before', flush=True); write_atomically(sys.argv[1], 'it\\n'); print('after')"
@@ -82,6 +85,7 @@ def test_standard_output_in_order_and_in_place(name: str, tmp_path: Path) -> Non
     assert file.read_text() == "before\nit\nafter\n"
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "before\nit\nafter\n"
+    assert link.is_symlink()
 
 
 def test_only_the_parts_of_dead_writers_are_swept(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-FOLLOW = "RADIAL_FOLLOW"  # environment variable: the pid that a process ends with
+END_WITH = "RADIAL_END_WITH"  # environment variable: the pid that a process ends with
 
 
 def born(pid: int) -> str | None:
@@ -24,7 +24,7 @@ def born(pid: int) -> str | None:
         return None
 
 
-def follow(pid: int, first: Callable[[], None] | None = None) -> None:
+def end_with(pid: int, first: Callable[[], None] | None = None) -> None:
     """End this process when process ``pid`` is gone, after calling ``first``."""
     known = born(pid)
     parent = os.getppid() == pid
@@ -42,8 +42,8 @@ def follow(pid: int, first: Callable[[], None] | None = None) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def follow_environment() -> None:
+def end_as_asked() -> None:
     """As the process that started this one asked for, if it did."""
-    pid = os.environ.get(FOLLOW, "")
+    pid = os.environ.get(END_WITH, "")
     if pid.isdecimal():
-        follow(int(pid))
+        end_with(int(pid))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
+from rich.console import Console
 
 from radial.methods import METHODS
 from radial.training.callbacks import TIMES
@@ -133,6 +138,73 @@ def test_checkpoints_that_do_not_fit(config, tmp_path):
     with pytest.raises(ValueError, match="not a checkpoint of radial train"):
         resume(settings.directory, epochs=2)
     assert (settings.directory / "result.json").exists()  # nothing was touched
+
+
+@pytest.fixture
+def photos(folder, tmp_path) -> Path:
+    return Path(shutil.copytree(folder, tmp_path / "photos"))
+
+
+def noise(path: Path, seed: int, side: int = 16) -> None:
+    pixels = np.random.default_rng(seed).integers(0, 255, (side, side, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+def add_four_and_replace_ten(photos: Path) -> None:
+    for number in range(4):
+        noise(photos / "top" / f"new{number}.png", number)
+    for number in range(10):
+        noise(photos / "bottom" / f"{number:03d}.png", number, side=17)
+
+
+def remove_one(photos: Path) -> None:
+    (photos / "top" / "000.png").unlink()
+
+
+def replace_by_one_of_the_same_size(photos: Path) -> None:
+    """As between uncompressed images, which are all of one size."""
+    for path in photos.rglob("*.bmp"):
+        noise(path, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (add_four_and_replace_ten, r"4 files added, 10 replaced, \d+ in another split; start"),
+        (remove_one, r"1 file removed(, \d+ in another split)?; start"),
+        (replace_by_one_of_the_same_size, r"96 files replaced; start"),
+    ],
+)
+def test_other_data_are_refused(change, told, photos, config):
+    if change is replace_by_one_of_the_same_size:
+        for path in list(photos.rglob("*.png")):
+            Image.open(path).save(path.with_suffix(".bmp"))
+            path.unlink()
+    settings = config(data=f"folder:{photos}", epochs=1)
+    train(settings)
+    before = {path: path.stat().st_mtime_ns for path in settings.directory.iterdir()}
+    change(photos)
+    with pytest.raises(ValueError, match=f"was trained on other data: {told} a new run$"):
+        resume(settings.directory, epochs=2)
+    assert {path: path.stat().st_mtime_ns for path in settings.directory.iterdir()} == before
+
+
+def test_copied_data_are_the_same_and_unrecorded_ones_are_told_of(photos, config):
+    settings = config(data=f"folder:{photos}", epochs=1)
+    train(settings)
+    for path in photos.rglob("*.png"):
+        os.utime(path, (1, 1))
+    console = Console(record=True, width=300, file=io.StringIO())
+    resume(settings.directory, epochs=2, console=console)
+    assert "96 files have another time but their size" in console.export_text()
+    (settings.directory / "data.json.gz").unlink()  # as of a run of an earlier version
+    resume(settings.directory, epochs=3, console=console)
+    assert "whether the data changed cannot be checked" in console.export_text()
+    resume(settings.directory, epochs=4, console=console)
+    assert "cannot be checked" not in console.export_text()
+    (settings.directory / "data.json.gz").write_bytes(b"other")
+    with pytest.raises(ValueError, match="no record of data"):
+        resume(settings.directory, epochs=5)
 
 
 WAITING = """

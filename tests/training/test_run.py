@@ -31,6 +31,7 @@ def test_run_directory(config) -> None:
         "checkpoints/epoch-002.ckpt",
         "checkpoints/epoch-004.ckpt",
         "config.yaml",
+        "data.json.gz",
         "environment.json",
         "last.ckpt",
         "metrics.csv",

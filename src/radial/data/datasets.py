@@ -191,6 +191,7 @@ def load_data(
         std=torch.tensor(survey.std),
         split=rows.description,
         skipped=tuple(store.name(row) for row in survey.bad) if isinstance(store, Files) else (),
+        files=store if isinstance(store, Files) else None,
     )
 
 

@@ -139,6 +139,7 @@ class Data:
     std: Tensor  # (3,) likewise; at least 1/255, so that a constant channel can be divided by it
     split: str  # which split this is, in words
     skipped: tuple[str, ...] = ()  # unreadable images, left out
+    files: Files | None = None  # what the rows are, also where their pixels are held in memory
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,7 +43,6 @@ class Parts:
     backbone: BackboneInfo
     method: Method
     health: HealthReport  # of the projection head, before the first step
-    notes: tuple[str, ...] = ()  # what was odd about the data
 
     def facts(self) -> dict[str, Any]:
         """What goes into each checkpoint beside the config: enough to export and to judge."""
@@ -74,9 +72,7 @@ def build(
 ) -> Parts:
     """Build a run. ``stem`` is that of its checkpoint, which then overwrites all weights."""
     fresh = stem is None
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always", UserWarning)
-        data = data or data_of(config)
+    data = data or data_of(config)
     if config.knn:
         data.require_labels()
     backbone, info = starting_backbone(config, data, stem)
@@ -111,7 +107,6 @@ def build(
         backbone=info,
         method=method,
         health=health,
-        notes=tuple(str(warning.message) for warning in told),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from radial.training.build import (
     build,
     build_loggers,
     check_processes,
+    data_of,
     device_of,
     is_leader,
 )
@@ -35,6 +36,7 @@ from radial.training.module import Run
 from radial.training.monitor import Monitor, check_monitor
 from radial.training.rundir import (
     CONFIG,
+    DATA,
     ENVIRONMENT,
     EVALUATION,
     KEPT,
@@ -45,11 +47,15 @@ from radial.training.rundir import (
     SCORES,
     RunResult,
     check_free,
+    compare_data,
     environment,
     read_config,
+    read_data,
     read_result,
+    record_of,
     remove_run,
     to_json,
+    write_data,
 )
 from radial.verdicts import BORN_DEAD
 
@@ -133,6 +139,13 @@ def _run(
     torch.set_flush_denormal(True)  # a dead head's activations are denormal: 18 times slower
     root = None if config.data_root is None else str(Path(config.data_root).resolve())
     config = replace(config, data=absolute(config.data), data_root=root)
+    with warnings.catch_warnings(record=True) as odd:
+        warnings.simplefilter("always", UserWarning)
+        data = data or data_of(config)
+    notes = [str(warning.message) for warning in odd]
+    record = record_of(data)
+    if checkpoint:
+        notes += check_data(directory, record)
     stem = checkpoint["radial"]["stem"] if checkpoint else None
     parts = build(config, stem=stem, device=device_of(config), data=data)
     check_monitor(parts.config, parts.data)
@@ -182,8 +195,10 @@ def _run(
             for name in (RESULT, EVALUATION, SCORES):  # of an earlier state
                 (directory / name).unlink(missing_ok=True)
             write_atomically(directory / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))
+            if not (checkpoint and (directory / DATA).is_file()):
+                write_data(directory, record)
             write_atomically(directory / ENVIRONMENT, json.dumps(environment(config), indent=2))
-        introduce(parts, tell, checkpoint)
+        introduce(parts, notes, tell, checkpoint)
         if guard.born_dead:
             tell(f"the projection head cannot learn: {facts['head_health']}")
         for logger in trainer.loggers:
@@ -200,7 +215,25 @@ def _run(
     return result
 
 
-def introduce(parts: Parts, tell: Callable[[str], None], checkpoint: dict[str, Any] | None) -> None:
+def check_data(directory: Path, record: dict[str, Any]) -> list[str]:
+    """Raise where a run would go on with other data than it began with; what else is to be said."""
+    recorded = read_data(directory)
+    if recorded is None:
+        return [f"whether the data changed cannot be checked: {directory} has no {DATA}"]
+    changed, touched = compare_data(recorded, record)
+    if changed:
+        raise ValueError(f"{directory} was trained on other data: {changed}; start a new run")
+    if touched:
+        return [f"{touched} files have another time but their size: taken for unchanged"]
+    return []
+
+
+def introduce(
+    parts: Parts,
+    notes: Iterable[str],
+    tell: Callable[[str], None],
+    checkpoint: dict[str, Any] | None,
+) -> None:
     """The run in three lines, before it starts."""
     config, info = parts.config, parts.backbone
     tell(
@@ -208,7 +241,7 @@ def introduce(parts: Parts, tell: Callable[[str], None], checkpoint: dict[str, A
         f"({len(parts.data.train):,} images of {info.image_size} px; {parts.data.split})"
     )
     tell(f"{info.name}, {info.feature_dim} features; stem: {info.stem}")
-    for note in parts.notes:
+    for note in notes:
         tell(note)
     if (world := config.devices * config.num_nodes) > 1:
         tell(f"{world} ranks; BatchNorm {batch_norm(config)}")

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
+import os
 import platform
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 import radial
 from radial.checks import one_line
+from radial.files import write_atomically
 from radial.training.config import RunConfig, from_dict
 
+if TYPE_CHECKING:
+    from radial.data import Data
+
 # The files of a run.
-CONFIG, RESULT = "config.yaml", "result.json"
+CONFIG, DATA, RESULT = "config.yaml", "data.json.gz", "result.json"
 ENVIRONMENT, METRICS, MONITOR = "environment.json", "metrics.csv", "monitor.csv"
 EVALUATION, SCORES = "eval.json", "scores.json"
 LAST, STOPPED = "last.ckpt", "stopped.ckpt"
 KEPT = "checkpoints/epoch-{:03d}.ckpt"  # one every save_every epochs
 
+_PARTS = ("train", "val", "test")
 PACKAGES = ("torch", "torchvision", "lightly", "pytorch-lightning", "numpy", "scikit-learn")
 
 
@@ -84,7 +92,18 @@ def check_free(directory: Path, overwrite: bool) -> None:
 
 def remove_run(directory: Path) -> None:
     """Remove what a run writes, and nothing else."""
-    for name in (RESULT, EVALUATION, SCORES, LAST, STOPPED, METRICS, MONITOR, CONFIG, ENVIRONMENT):
+    for name in (
+        RESULT,
+        EVALUATION,
+        SCORES,
+        LAST,
+        STOPPED,
+        METRICS,
+        MONITOR,
+        CONFIG,
+        DATA,
+        ENVIRONMENT,
+    ):
         (directory / name).unlink(missing_ok=True)
     for name in ("checkpoints", "tensorboard", "wandb"):
         shutil.rmtree(directory / name, ignore_errors=True)
@@ -119,6 +138,72 @@ def to_json(result: RunResult) -> str:
         for name, value in asdict(result).items()
     }
     return json.dumps(values, indent=2, allow_nan=False)
+
+
+def record_of(data: Data) -> dict[str, Any]:
+    """The data of a run, cheaply: no pixel is read.
+
+    Each split lists its images as [name, bytes, time of modification]; images that come with a
+    package or from an archive have numbers for names, and nothing else. The mean and std of the
+    training pixels, which are known by now, stand for what names and sizes do not show.
+    """
+
+    def listed(row: int) -> list[Any]:
+        if data.files is None:
+            return [str(row), None, None]
+        try:
+            stat = os.stat(data.files.path(row))
+        except OSError:  # gone since it was read
+            return [data.files.name(row), None, None]
+        return [data.files.name(row), stat.st_size, stat.st_mtime_ns]
+
+    parts = {part: list(map(listed, getattr(data, part).index.tolist())) for part in _PARTS}
+    return {"mean": data.mean.tolist(), "std": data.std.tolist(), **parts}
+
+
+def compare_data(then: dict[str, Any], now: dict[str, Any]) -> tuple[str, int]:
+    """What changed between two records, in words, "" for nothing; and how many were touched.
+
+    A file is replaced that has another size; or another time, where the mean or std of the
+    training pixels has changed, too. One with another time only is touched: so is a copy.
+    """
+    before, after = (
+        {name: (part, size, time) for part in _PARTS for name, size, time in record[part]}
+        for record in (then, now)
+    )
+    both = [(before[name], after[name]) for name in after if name in before]
+    pixels = any(then[name] != now[name] for name in ("mean", "std"))
+    touched = sum(old[1] == new[1] and old[2] != new[2] for old, new in both)
+    counts = {
+        "added": len(after) - len(both),
+        "removed": len(before) - len(both),
+        "replaced": sum(old[1] != new[1] for old, new in both) + (touched if pixels else 0),
+        "in another split": sum(old[0] != new[0] for old, new in both),
+    }
+    told = [f"{count} {what}" for what, count in counts.items() if count]
+    if told:
+        first, _, rest = told[0].partition(" ")
+        told[0] = f"{first} file{'s' * (first != '1')} {rest}"
+    elif pixels:
+        told = ["the mean or std of the training pixels is another"]
+    return ", ".join(told), touched
+
+
+def read_data(directory: Path) -> dict[str, Any] | None:
+    """The record of the data a run began with; None for runs of before there was one."""
+    path = directory / DATA
+    if not path.is_file():
+        return None
+    try:
+        record: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+        compare_data(record, record)
+    except (OSError, EOFError, ValueError, TypeError, KeyError, zlib.error) as error:
+        raise ValueError(f"{path} is no record of data: {one_line(error)}") from error
+    return record
+
+
+def write_data(directory: Path, record: dict[str, Any]) -> None:
+    write_atomically(directory / DATA, gzip.compress(json.dumps(record).encode(), mtime=0))
 
 
 def environment(config: RunConfig) -> dict[str, Any]:
