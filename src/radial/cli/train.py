@@ -25,10 +25,10 @@ def train(parser: Parser) -> Run:
 
 
 def _train(options: Namespace) -> int:
-    from radial.processes import follow_environment
+    from radial.processes import end_as_asked
     from radial.training.config import from_dict, preset
 
-    follow_environment()
+    end_as_asked()
     given = vars(options)
     places = ("config", "preset", "print_config", "resume", "overwrite")
     config, named, show, resumed, overwrite = (given.pop(name) for name in places)

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from radial.files import write_atomically
-from radial.processes import FOLLOW
+from radial.processes import END_WITH
 from radial.study.plan import Planned, Study
 from radial.study.store import CHECKPOINTS, Store, Tell
 from radial.training.config import RunConfig
@@ -101,7 +101,7 @@ def train_apart(config: RunConfig, begun: bool, console: Console) -> None:
     command = [sys.executable, "-m", "radial", "train", *arguments]
     # A worker's job on SLURM is one task: Lightning must not count it as a rank of the run.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
-    environment[FOLLOW] = str(os.getpid())  # its ranks end with this worker
+    environment[END_WITH] = str(os.getpid())  # its ranks end with this worker
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     console.print(done.stderr, markup=False, highlight=False)
     stopped = done.returncode == 1 and (directory / RESULT).is_file()  # by on_collapse

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from radial.checks import one_line
-from radial.processes import follow
+from radial.processes import end_with
 from radial.study.claims import MOST, Claim, claim
 from radial.study.plan import Planned, Study
 from radial.study.steps import STEPS, Job, has_checkpoint
@@ -179,7 +179,7 @@ def main(arguments: list[str] | None = None) -> int:
         on_loss=lambda: os._exit(LOST),
     )
     if options.parent is not None:
-        follow(options.parent, worker.let_go)
+        end_with(options.parent, worker.let_go)
     worker.work(options.limit)
     return 0
 
