@@ -431,3 +431,32 @@ def test_timm_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(ValueError, match="'timm:resnet18' needs timm: pip install timm"):
         build_backbone("timm:resnet18")
+
+
+@pytest.mark.parametrize("name", ["vit-nano-p4", "vit-nano-p8", "vit-tiny-p4"])
+def test_small_vits_are_timms_and_take_small_crops(name: str, tmp_path: Path) -> None:
+    backbone, info = build_backbone(name, image_size=32)
+    backbone.eval()
+    images = torch.randn(2, 3, 32, 32)
+    assert backbone(images).shape == (2, info.feature_dim)
+    assert backbone(torch.randn(2, 3, 16, 16)).shape == (2, info.feature_dim)
+    assert "blocks.0.attn.qkv.weight" in backbone.state_dict()
+    save_backbone(backbone, tmp_path / "vit.safetensors", info)
+    again, _ = load_backbone(tmp_path / "vit.safetensors")
+    assert torch.equal(again.eval()(images), backbone(images))
+
+
+def test_tiny_vit_is_timms_vit_tiny() -> None:
+    import timm
+
+    options = {"img_size": 32, "patch_size": 4, "num_classes": 0, "dynamic_img_size": True}
+    theirs = timm.create_model("vit_tiny_patch16_224", **options).eval()
+    ours, _ = build_backbone("vit-tiny-p4", image_size=32)
+    ours.load_state_dict(theirs.state_dict(), strict=True)
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(ours.eval()(images), theirs(images))
+
+
+def test_patches_must_tile_the_image() -> None:
+    with pytest.raises(ValueError, match="whose side its patches divide, not 30"):
+        build_backbone("vit-tiny-p4", image_size=30)

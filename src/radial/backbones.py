@@ -1,7 +1,8 @@
 """Backbones: images (B, 3, H, W) to features (B, F), by name, with or without trained weights.
 
 Names: torchvision's `resnet18`, `resnet34`, `resnet50`; lightly's narrow ResNets as
-`resnet9-w0.25` (depth 9, 18, 34 or 50, then the width); any timm model as `timm:NAME`.
+`resnet9-w0.25` (depth 9, 18, 34 or 50, then the width); small ViTs for small images as
+`vit-tiny-p4` (nano, tiny or small, then the side of a patch); any timm model as `timm:NAME`.
 State-dict keys are those of the library a backbone comes from, so exports load there as they are.
 """
 
@@ -23,7 +24,11 @@ from radial.checks import check_choice, check_size, one_line
 from radial.files import write_atomically
 
 TORCHVISION = ("resnet18", "resnet34", "resnet50")
-KNOWN = f"{', '.join(TORCHVISION)}, resnet(9|18|34|50)-wWIDTH such as resnet9-w0.25, timm:NAME"
+VITS = {"nano": (96, 6, 3), "tiny": (192, 12, 3), "small": (384, 12, 6)}  # width, depth, heads
+KNOWN = (
+    f"{', '.join(TORCHVISION)}, resnet(9|18|34|50)-wWIDTH such as resnet9-w0.25, "
+    f"vit-({'|'.join(VITS)})-pPATCH such as vit-tiny-p4, timm:NAME"
+)
 SMALL_STEM = "small images: 3x3 convolution, no pooling"
 IMAGENET_STEM = "ImageNet: 7x7 convolution, stride 2, max-pool"
 NARROW_STEM = "lightly: 3x3 convolution, no pooling"
@@ -149,6 +154,10 @@ def _build(name: str, image_size: int, stem: str, weights: str | None) -> tuple[
         if weights is not None:
             raise _unknown_weights(name, weights, ())
         return _narrow(name, narrow[1], float(narrow[2])), NARROW_STEM
+    if vit := re.fullmatch(rf"vit-({'|'.join(VITS)})-p(\d+)", name):
+        if weights is not None:
+            raise _unknown_weights(name, weights, ())
+        return _vit(name, vit[1], int(vit[2]), image_size), TIMM_STEM
     if name in TORCHVISION:
         return _torchvision(name, stem, weights), stem
     raise ValueError(f"unknown backbone {name!r}; known: {KNOWN}")
@@ -182,6 +191,24 @@ def _narrow(name: str, depth: str, width: float) -> nn.Module:
     if not 1 / 64 <= width <= 16:
         raise ValueError(f"the width of {name!r} must be from {1 / 64} to 16, not {width:g}")
     return NarrowResNet(ResNetGenerator(f"resnet-{depth}", width=width))
+
+
+def _vit(name: str, size: str, patch: int, image_size: int) -> nn.Module:
+    """timm's VisionTransformer, whose class token is the feature; other sizes, as of small crops,
+    get their positions interpolated.
+    """
+    try:
+        from timm.models.vision_transformer import VisionTransformer
+    except ImportError as error:
+        raise ValueError(f"{name!r} needs timm: pip install timm") from error
+    if patch < 1 or image_size % patch:
+        raise ValueError(f"{name!r} needs images whose side its patches divide, not {image_size}")
+    width, depth, heads = VITS[size]
+    module: nn.Module = VisionTransformer(
+        img_size=image_size, patch_size=patch, embed_dim=width, depth=depth, num_heads=heads,
+        num_classes=0, dynamic_img_size=True,
+    )  # fmt: skip
+    return module
 
 
 def _timm(name: str, image_size: int, weights: str | None) -> nn.Module:

@@ -62,6 +62,10 @@ MARGINS: Mapping[str, tuple[str, float]] = MappingProxyType(
         "simsiam": ("below", 5e-4),  # c = −1
         "barlow_twins": ("at", 1e-3),  # c = D
         "vicreg": ("at", 1e-3),  # c = 25 (1 − √10⁻⁴)
+        "dino": ("above", 0.01),  # c = ln P
+        "nnclr": ("above", 1e-3),  # c = ln B
+        "supervised": ("above", 1e-3),  # c = ln C
+        "supcon": ("above", 1e-3),  # c = ln(2B − 1)
     }
 )
 # A queue of older keys puts a live run's loss anywhere around c: on digits good MoCo runs end at
@@ -78,12 +82,14 @@ def constant_loss(
     queue_size: float | None = None,
     prototypes: float | None = None,
     output_dim: float | None = None,
+    classes: float | None = None,
     variance: float = 25.0,
 ) -> float:
     """The loss when every embedding is the same.
 
-    SimCLR ln(2B − 1), MoCo ln(Q + 1), SwAV ln P: all candidates equally likely. BYOL and SimSiam
-    −1: all cosines are 1. Barlow Twins D: no correlations. VICReg μ (1 − √10⁻⁴): no variance.
+    SimCLR and SupCon ln(2B − 1), NNCLR ln B, MoCo ln(Q + 1), SwAV and DINO ln P, cross-entropy
+    ln C: all candidates equally likely. BYOL and SimSiam −1: all cosines are 1. Barlow Twins D: no
+    correlations. VICReg μ (1 − √10⁻⁴): no variance.
 
     Args:
         method: by its name.
@@ -91,6 +97,7 @@ def constant_loss(
         queue_size: Q, of a queue that is full.
         prototypes: P.
         output_dim: D, the width of the embeddings.
+        classes: C, of a supervised run.
         variance: μ, VICReg's weight of the variance.
 
     Returns:
@@ -104,17 +111,18 @@ def constant_loss(
         return -1.0
     if method == "vicreg":
         return variance * 0.99
-    sizes = {
-        "simclr": batch_size,
-        "moco": queue_size,
+    if method == "barlow_twins":
+        return math.nan if output_dim is None else float(output_dim)
+    candidates = {
+        "simclr": batch_size and 2 * batch_size - 1,
+        "supcon": batch_size and 2 * batch_size - 1,
+        "nnclr": batch_size,
+        "moco": queue_size and queue_size + 1,
         "swav": prototypes,
-        "barlow_twins": output_dim,
-    }
-    size = sizes.get(method)
-    if size is None or math.isnan(size) or size < 1:
-        return math.nan
-    candidates = {"simclr": 2 * size - 1, "moco": size + 1, "swav": size}
-    return float(size) if method == "barlow_twins" else math.log(candidates[method])
+        "dino": prototypes,
+        "supervised": classes,
+    }.get(method)
+    return math.log(candidates) if candidates and candidates >= 1 else math.nan
 
 
 def at_constant_loss(method: str, loss: float, constant: float) -> bool:

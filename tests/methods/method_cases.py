@@ -14,13 +14,16 @@ from radial.methods import METHODS, Method
 from radial.rbf.heads import build_head
 
 FEATURES, HIDDEN, DIM, KERNELS = 16, 32, 8, 8
-MOMENTA = ("target_", "key_")  # what the momentum copies' names begin with
+MOMENTA = ("target_", "key_", "teacher_")  # what the momentum copies' names begin with
 
 # Small enough for loops; momenta far enough from 1 to see them move.
 SMALL: dict[str, dict[str, Any]] = {
     "moco": {"queue_size": 10, "momentum": 0.9},
     "byol": {"momentum": 0.9},
     "swav": {"prototypes": 12},
+    "dino": {"prototypes": 12, "momentum": 0.9},
+    "nnclr": {"queue_size": 10},
+    "supervised": {"classes": 3},
 }
 
 
@@ -46,7 +49,14 @@ def build(name: str, head: str, *, seed: int = 0, **options: Any) -> Method:
         heads = [build_head(head, name, FEATURES, HIDDEN, DIM, **kernels)]
         if METHODS[name].predicts:
             heads.append(build_head(head, name, DIM, HIDDEN, DIM, kind="prediction", **kernels))
+        if name == "dino":  # as a run with such a head has it
+            options = {"radial": head.startswith("rbfn")} | options
         return METHODS[name](backbone, *heads, **SMALL.get(name, {}) | options)
+
+
+def given(name: str, batch: int, start: int = 0) -> dict[str, Tensor]:
+    """What the method's forward takes beside views: the anchors their labels, of three classes."""
+    return {"labels": torch.arange(start, start + batch) % 3} if METHODS[name].labelled else {}
 
 
 def views(batch: int, count: int = 2, *, seed: int = 0, dtype: Any = torch.float32) -> list[Tensor]:
@@ -67,7 +77,7 @@ def step(
 ) -> Tensor:
     """One training step with the hooks in their places; returns the loss."""
     optimizer.zero_grad()
-    loss = method(x, progress).loss
+    loss = method(x, progress, **given(method.name, len(x[0]))).loss
     loss.backward()
     method.after_backward(progress)
     optimizer.step()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from method_cases import build, views
+from method_cases import build, given, views
 from torch import Tensor, distributed, multiprocessing, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
@@ -23,11 +23,12 @@ from radial import RBFNProjectionHead, calibrate
 from radial.methods import METHODS, Method
 
 WORLD, BATCH = 2, 4  # samples a rank
-PROGRESS = (0.0, 0.4, 0.8)  # SwAV's prototypes are frozen in the first step
+PROGRESS = (0.0, 0.4, 0.8)  # prototypes are frozen in the first step
 CASES = [(name, head) for name in METHODS for head in ("default", "rbfn")]
 OPTIONS: dict[str, dict[str, Any]] = {
     "moco": {"queue_size": 20},  # wraps in the third step
     "swav": {"queue_size": 16},  # joins in the third step
+    "nnclr": {"queue_size": 20},
 }
 TIMEOUT = 120.0
 
@@ -82,7 +83,7 @@ def with_global_batch_norm(module: nn.Module) -> None:
 
 
 def global_views(name: str, index: int) -> list[Tensor]:
-    count = 4 if name == "swav" else 2
+    count = 4 if name in ("swav", "dino") else 2
     return views(WORLD * BATCH, count, seed=100 + index, dtype=torch.float64)
 
 
@@ -95,7 +96,8 @@ def train(method: Method, forward: nn.Module, rank: int | None) -> dict[str, Any
     for index, progress in enumerate(PROGRESS):
         optimizer.zero_grad()
         x = [view[rows] for view in global_views(method.name, index)]
-        loss = forward(x, progress).loss
+        labels = given(method.name, len(x[0]), start=(rank or 0) * BATCH)
+        loss = forward(x, progress, **labels).loss
         loss.backward()
         method.after_backward(progress)
         gradients.append(

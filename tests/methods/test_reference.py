@@ -16,12 +16,13 @@ import pytest
 import torch
 from lightly.loss import (
     BarlowTwinsLoss,
+    DINOLoss,
     NegativeCosineSimilarity,
     NTXentLoss,
     SwaVLoss,
     VICRegLoss,
 )
-from method_cases import DIM, MOMENTA, Backbone, build, step, views
+from method_cases import DIM, MOMENTA, Backbone, build, given, step, views
 from torch import Tensor, nn
 
 from radial.methods import METHODS, Method
@@ -29,7 +30,7 @@ from radial.methods.base import Queue, cosine_momentum
 
 HEADS = ("default", "rbfn")
 CASES = [(name, head) for name in METHODS for head in HEADS]
-CROPS = {"swav": 6}  # two views and four small crops; every other method takes two
+CROPS = {"swav": 6, "dino": 6}  # two views and four small crops; every other method takes two
 
 
 # -- the papers, restated ---------------------------------------------------------------------
@@ -175,6 +176,67 @@ def vicreg_reference(nets: Any, x: list[Tensor]) -> Tensor:
     return vicreg(*(nets.projection_head(nets.backbone(v)) for v in x))
 
 
+def dino_reference(nets: Any, x: list[Tensor]) -> Tensor:
+    """Algorithm 1 with multi-crop; the centre is what the method has before the step."""
+
+    def scores(z: Tensor, prototypes: Any) -> Tensor:
+        if hasattr(prototypes, "weight"):
+            return unit(z) @ unit(prototypes.weight).T
+        pairs = [[-(e * (row - c).norm()) ** 2 for c, e in zip(prototypes.kernels_centers,
+                  prototypes.log_shapes.exp())] for row in unit(z)]  # fmt: skip
+        return torch.stack([torch.stack(row) for row in pairs])
+
+    losses = []
+    for i in range(2):
+        t = scores(nets.teacher_head(nets.teacher_backbone(x[i])), nets.teacher_prototypes).detach()
+        weights = torch.exp((t - nets.center) / 0.04)
+        weights = weights / weights.sum(1, keepdim=True)
+        for j in (j for j in range(len(x)) if j != i):
+            s = scores(nets.projection_head(nets.backbone(x[j])), nets.prototypes) / 0.1
+            log_p = s - torch.log(torch.exp(s).sum(1, keepdim=True))
+            losses.append(mean([-row.sum() for row in weights * log_p]))
+    return mean(losses)
+
+
+def nnclr_reference(nets: Any, x: list[Tensor]) -> Tensor:
+    """The paper's pseudo-code, a sample at a time."""
+    z = [nets.projection_head(nets.backbone(v)) for v in x]
+    p = [unit(nets.prediction_head(e)) for e in z]
+
+    def one_way(z: Tensor, p: Tensor) -> Tensor:
+        losses = []
+        for i, row in enumerate(unit(z.detach())):
+            nearest = max(nets.queue.rows, key=lambda q: float(row.dot(q)))
+            s = torch.stack([nearest.dot(candidate) / 0.1 for candidate in p])
+            losses.append(-torch.log(s[i].exp() / s.exp().sum()))
+        return mean(losses)
+
+    return one_way(z[0], p[1]) / 2 + one_way(z[1], p[0]) / 2
+
+
+def supervised_reference(nets: Any, x: list[Tensor]) -> Tensor:
+    losses = []
+    for view in x:
+        logits = nets.classifier(nets.projection_head(nets.backbone(view)))
+        for row, label in zip(logits, given("supervised", len(view))["labels"]):
+            losses.append(-torch.log(row[label].exp() / row.exp().sum()))
+    return mean(losses)
+
+
+def supcon_reference(nets: Any, x: list[Tensor]) -> Tensor:
+    """Equation 2 of the paper."""
+    z = [*unit(nets.projection_head(nets.backbone(x[0])))]
+    z += [*unit(nets.projection_head(nets.backbone(x[1])))]
+    labels = given("supcon", len(x[0]))["labels"].tolist() * 2
+    losses = []
+    for i in range(len(z)):
+        others = [k for k in range(len(z)) if k != i]
+        total = sum(torch.exp(z[i].dot(z[k]) / 0.1) for k in others)
+        same = [k for k in others if labels[k] == labels[i]]
+        losses.append(mean([-torch.log(torch.exp(z[i].dot(z[p]) / 0.1) / total) for p in same]))
+    return mean(losses)
+
+
 REFERENCES: dict[str, Callable[[Any, list[Tensor]], Tensor]] = {
     "simclr": simclr_reference,
     "moco": moco_reference,
@@ -183,6 +245,10 @@ REFERENCES: dict[str, Callable[[Any, list[Tensor]], Tensor]] = {
     "simsiam": simsiam_reference,
     "barlow_twins": barlow_twins_reference,
     "vicreg": vicreg_reference,
+    "dino": dino_reference,
+    "nnclr": nnclr_reference,
+    "supervised": supervised_reference,
+    "supcon": supcon_reference,
 }
 
 
@@ -222,7 +288,7 @@ def test_loss_and_gradients_are_those_of_the_paper(name: str, head: str) -> None
     nets = copy.deepcopy(method)
     expected = REFERENCES[name](nets, x)
     expected.backward()
-    output = method(x)
+    output = method(x, **given(name, len(x[0])))
     output.loss.backward()
     torch.testing.assert_close(output.loss, expected, rtol=1e-9, atol=1e-12)
     assert float(sum(p.grad.abs().sum() for p in method.backbone.parameters())) > 1e-4
@@ -234,7 +300,8 @@ def test_single_precision_gives_the_same_loss(name: str, head: str) -> None:
     """Cosines of order 1 can cancel to a mean near 0, where rounding is all but relative."""
     method = build(name, head)
     expected = REFERENCES[name](copy.deepcopy(method).double(), samples(name)).item()
-    loss = method(samples(name, dtype=torch.float32)).loss.item()
+    x = samples(name, dtype=torch.float32)
+    loss = method(x, **given(name, len(x[0]))).loss.item()
     assert loss == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
@@ -259,16 +326,26 @@ def lightly_loss(method: Any, x: list[Tensor]) -> Tensor:
             t = [method.target_head(method.target_backbone(v)) for v in x]
         p, d = [method.prediction_head(e) for e in z], NegativeCosineSimilarity()
         return 0.5 * (d(p[0], t[1].detach()) + d(p[1], t[0].detach()))
+    if method.name == "dino":
+        t = [method.teacher_head(method.teacher_backbone(v)) for v in x[:2]]
+        criterion = DINOLoss(12).double()
+        t, s = ([f(e) for e in es] for f, es in (
+            (method.teacher_prototypes, t), (method.prototypes, z)))  # fmt: skip
+        return criterion(t, s)
     return {"barlow_twins": BarlowTwinsLoss, "vicreg": VICRegLoss}[method.name]()(*z)
 
 
-@pytest.mark.parametrize(("name", "head"), CASES)
+# LightlySSL's NNCLR has other negatives than the paper's; the anchors are not there.
+OWN = [case for case in CASES if case[0] not in ("nnclr", "supervised", "supcon")]
+
+
+@pytest.mark.parametrize(("name", "head"), OWN)
 def test_loss_and_gradients_are_those_of_lightly(name: str, head: str) -> None:
     method, x = perturbed(name, head), samples(name)
     nets = copy.deepcopy(method)
     expected = lightly_loss(nets, x)
     expected.backward()
-    loss = method(x).loss
+    loss = method(x, **given(name, len(x[0]))).loss
     loss.backward()
     torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0.0)
     check_gradients(method, nets)
@@ -456,6 +533,82 @@ def test_swav_sinkhorn_is_finite_in_half_precision(head: str, dtype: torch.dtype
         assert all(bool(p.grad.isfinite().all()) for p in method.parameters())
 
 
+# -- DINO: teacher, centre, kernels for prototypes ----------------------------------------------
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_dino_over_several_steps(head: str) -> None:
+    """Centre by the teacher's scores before the step, teacher by the student after it."""
+    method: Any = perturbed("dino", head, frozen=0.3)
+    optimizer = torch.optim.SGD((p for p in method.parameters() if p.requires_grad), lr=0.1)
+    for index in range(3):
+        x, progress = samples("dino", 4, seed=index), 0.25 * index
+        nets = copy.deepcopy(method)
+        expected = dino_reference(nets, x).detach()
+        torch.testing.assert_close(step(method, optimizer, x, progress), expected)
+        nets = copy.deepcopy(nets)
+        seen = [nets.teacher_prototypes(nets.teacher_head(nets.teacher_backbone(v))) for v in x[:2]]
+        center = 0.9 * nets.center + 0.1 * torch.cat(seen).mean(0)
+        torch.testing.assert_close(method.center, center)
+        moved = any((a != b).any() for a, b in zip(
+            method.prototypes.parameters(), nets.prototypes.parameters()))  # fmt: skip
+        assert moved == (progress >= 0.3)
+        m = cosine_momentum(0.9, progress)
+        followed = ema(snapshot(nets.teacher_prototypes), snapshot(method.prototypes), m)
+        check_state(method.teacher_prototypes, followed)
+
+
+def test_dino_with_kernels_begins_as_dino_with_cosines() -> None:
+    """On the unit sphere with ε = 1/√2, −(ε‖z − c‖)² = cos − 1, and softmax takes no constant."""
+    cosines: Any = build("dino", "default", radial=False).double()
+    kernels: Any = build("dino", "default", radial=True).double()
+    x = samples("dino")
+    losses = []
+    for method in (cosines, kernels):
+        directions = nn.functional.normalize(torch.eye(12, DIM, dtype=torch.float64) + 0.1, dim=1)
+        for own in (method.prototypes, method.teacher_prototypes):
+            next(own.parameters()).data.copy_(directions)
+        losses.append(method(x).loss)
+    torch.testing.assert_close(losses[1], losses[0])
+
+
+# -- NNCLR: neighbours and their queue -----------------------------------------------------------
+
+
+def test_nnclr_looks_for_neighbours_among_earlier_images() -> None:
+    method: Any = perturbed("nnclr", "default")
+    x = samples("nnclr", 4)
+    rows = method.queue.rows.clone()
+    twin = copy.deepcopy(method)
+    z = unit(twin.projection_head(twin.backbone(x[0])).detach())
+    for row, found in zip(z, method.neighbours(z)):
+        torch.testing.assert_close(found, max(rows, key=lambda q, r=row: float(r.dot(q))))
+    nets = copy.deepcopy(method)
+    method(x)
+    z0 = unit(nets.projection_head(nets.backbone(x[0])))
+    torch.testing.assert_close(method.queue.rows[:4], z0)
+    torch.testing.assert_close(method.queue.rows[4:], rows[4:])
+    method.eval()
+    method(x)
+    torch.testing.assert_close(method.queue.rows[4:], rows[4:])  # validation leaves it alone
+
+
+# -- the anchors ----------------------------------------------------------------------------------
+
+
+def test_supcon_with_a_label_for_every_image_is_simclr() -> None:
+    method, x = perturbed("supcon", "default", temperature=0.5), samples("supcon")
+    z = [method.project(view) for view in x]
+    loss = method(x, labels=torch.arange(len(x[0]))).loss
+    torch.testing.assert_close(loss, NTXentLoss(temperature=0.5)(*z), rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("name", ["supervised", "supcon"])
+def test_anchors_need_labels(name: str) -> None:
+    with pytest.raises(ValueError, match="needs labels"):
+        build(name, "default")(samples(name, dtype=torch.float32))
+
+
 # -- the loss of a collapsed network ----------------------------------------------------------
 
 
@@ -479,12 +632,13 @@ def collapsed(name: str, **options: Any) -> Method:
 
 
 @pytest.mark.parametrize("batch", [4, 8])
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "swav"])
+@pytest.mark.parametrize("name", [n for n in METHODS if n not in ("swav", "dino", "supervised")])
 def test_constant_loss(name: str, batch: int) -> None:
-    method = collapsed(name, **({"queue_size": 8} if name == "moco" else {}))
-    for index in range(2):  # fills MoCo's queue
-        method(samples(name, batch, seed=index, dtype=torch.float32))
-    loss = method(samples(name, batch, seed=2, dtype=torch.float32)).loss.item()
+    method = collapsed(name, **({"queue_size": 8} if name in ("moco", "nnclr") else {}))
+    for index in range(2):  # fills the queues
+        method(samples(name, batch, seed=index, dtype=torch.float32), **given(name, batch))
+    x = samples(name, batch, seed=2, dtype=torch.float32)
+    loss = method(x, **given(name, batch)).loss.item()
     assert loss == pytest.approx(method.constant_loss(batch), rel=1e-4)
 
 
@@ -501,6 +655,30 @@ def test_constant_loss_of_swav() -> None:
         weight -= torch.outer(weight @ vector, vector) / vector.dot(vector)  # orthogonal to it
         method.normalize_prototypes()
     assert method(x).loss.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_constant_loss_of_dino() -> None:
+    """The centre comes to be what the teacher always says; then it is even, and so at best ln K."""
+    method: Any = collapsed("dino", prototypes=6)
+    x = samples("dino", dtype=torch.float32)
+    for _ in range(200):
+        method(x)
+    assert method.constant_loss(6) == pytest.approx(math.log(6))
+    assert method(x).loss.item() >= math.log(6) - 1e-4
+    with torch.no_grad():
+        vector, weight = method.projection_head.vector, method.prototypes.weight
+        weight -= torch.outer(weight @ vector, vector) / vector.dot(vector)
+    assert method(x).loss.item() == pytest.approx(math.log(6), rel=1e-3)
+
+
+def test_constant_loss_of_cross_entropy() -> None:
+    method: Any = collapsed("supervised", classes=3)
+    with torch.no_grad():
+        method.classifier.weight.zero_()
+        method.classifier.bias.zero_()
+    x = samples("supervised", dtype=torch.float32)
+    loss = method(x, **given("supervised", len(x[0]))).loss.item()
+    assert loss == pytest.approx(method.constant_loss(6)) == pytest.approx(math.log(3))
 
 
 def test_every_method_has_a_reference() -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
+from lightly.models.modules import heads as lightly_heads
 from lightly.models.modules.heads import ProjectionHead, SimCLRProjectionHead
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from radial import RBFLayer, RBFNPredictionHead, RBFNProjectionHead, default_head, load_kernels
-from radial.rbf.heads import DEFAULT_HEADS
+from radial.rbf.heads import DEFAULT_HEADS, RBFN_ARMS, build_head
+from radial.rbf.heads import HEADS as ARMS
+from radial.rbf.heads import ProjectionHead as OurProjectionHead
 
 
 def kinds(head: ProjectionHead) -> list[str]:
@@ -79,7 +83,7 @@ HEADS = {
 def test_contract(name: str, tmp_path: Path) -> None:
     """Deep-copied, moved, saved, loaded, compiled, under autocast: the same output."""
     head = HEADS[name]().eval()
-    assert isinstance(head, ProjectionHead)
+    assert isinstance(head, OurProjectionHead)
     x = torch.randn(6, 24)
     y = head(x)
     assert y.shape == (6, 8)
@@ -132,9 +136,13 @@ def test_options_reach_every_layer() -> None:
 
 @pytest.mark.parametrize(("method", "kind"), list(DEFAULT_HEADS))
 def test_default_heads_are_lightlys_own(method: str, kind: str) -> None:
-    spec = DEFAULT_HEADS[method, kind]
+    own = getattr(lightly_heads, DEFAULT_HEADS[method, kind].head)
     head = default_head(method, 32, 16, 8, kind=kind)
-    assert type(head) is spec.head
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of lightly's DINO head: weight_norm
+        theirs = own(32, 16, 8)
+    assert type(head) is own or method == "dino"
+    assert [str(stage) for stage in head.layers] == [str(stage) for stage in theirs.layers]
     assert head(torch.randn(4, 32)).shape == (4, 8)
 
 
@@ -168,7 +176,7 @@ def test_depth_where_lightly_has_it() -> None:
         (lambda: RBFNProjectionHead(0), "input_dim must be an integer of at least 1, not 0"),
         (lambda: RBFNProjectionHead(8, 8, 8, 1), "num_layers must be an integer of at least 2"),
         (lambda: RBFNPredictionHead(8, 8, -1), "output_dim must be an integer of at least 1"),
-        (lambda: default_head("dino"), "unknown method 'dino'; known: 'simclr', 'moco', 'byol'"),
+        (lambda: default_head("mae"), "unknown method 'mae'; known: 'simclr', 'moco', 'byol'"),
         (lambda: default_head("simclr", kind="predict"), "unknown kind 'predict'; known: 'proj"),
         (lambda: default_head("moco", kind="prediction"), "moco has no prediction head.*byol, sim"),
         (lambda: default_head("byol", num_layers=3), "byol's projection head takes no num_layers"),
@@ -180,7 +188,72 @@ def test_bad_input(call, message: str) -> None:
 
 
 def test_kernels_of_a_head_can_be_read_back() -> None:
-    head = RBFNProjectionHead(24, 16, 8)
+    head = RBFNProjectionHead(24, 16, 8, 3)
     last = load_kernels({f"projection_head.{k}": v for k, v in head.state_dict().items()})[-1]
     assert last.name == "projection_head.layers.5"
     torch.testing.assert_close(last.centers, head.layers[5].centers.detach())
+
+
+def test_layout_is_that_of_lightly() -> None:
+    """Same modules, same keys, and with the same weights the same output."""
+
+    def blocks() -> list:
+        return [
+            (24, 16, nn.BatchNorm1d(16), nn.ReLU()),
+            (16, 16, None, nn.SiLU()),
+            (16, 8, None, None),
+        ]
+
+    theirs, ours = ProjectionHead(blocks()), OurProjectionHead(blocks())
+    assert [str(m) for m in ours.layers] == [str(m) for m in theirs.layers]
+    ours.load_state_dict(theirs.state_dict(), strict=True)
+    x = torch.randn(6, 24)
+    assert torch.equal(ours(x), theirs(x))
+
+
+def test_depth_and_width_are_those_of_the_head_it_replaces() -> None:
+    """The swap of the README, measured in the findings: two layers each."""
+    theirs, ours = SimCLRProjectionHead(512, 2048, 128), RBFNProjectionHead(512, 2048, 128)
+    count = [sum(isinstance(m, nn.Linear) for m in head.modules()) for head in (theirs, ours)]
+    assert count == [2, 2]
+    extra = sum(p.numel() for p in ours.parameters()) - sum(p.numel() for p in theirs.parameters())
+    assert extra == 2 * 128 * 2048 + 128  # centres, weights and shapes of the one RBF layer
+
+
+@pytest.mark.parametrize("name", ARMS)
+@pytest.mark.parametrize("kind", ["projection", "prediction"])
+def test_arms_differ_in_what_they_say(name: str, kind: str) -> None:
+    head = build_head(
+        name, "byol", 24, 16, 8, kind=kind, **({"num_kernels": 4} if "rbfn" in name else {})
+    )
+    assert head(torch.randn(6, 24)).shape == (6, 8)
+    layers = [m for m in head.modules() if isinstance(m, RBFLayer)]
+    assert bool(layers) == name.startswith("rbfn")
+    for layer in layers:
+        assert layer.residual == (name not in ("rbfn-plain", "rbfn-paper"))
+        assert layer.kernels_centers.requires_grad == (name != "rbfn-frozen")
+        assert layer.log_shapes.requires_grad == (name != "rbfn-frozen")
+        assert layer.weights.requires_grad
+        assert (layer.normalize is True) == (name == "rbfn-normalized")
+
+
+def test_residual_linear_is_an_rbf_layer_without_kernels() -> None:
+    """Linear in its input, and as many parameters as centres and weights."""
+    head = build_head("residual-linear", "simclr", 24, 16, 8, num_kernels=4)
+    block = head.layers[2]
+    x, y = torch.randn(2, 6, 16)
+    torch.testing.assert_close(block(x + 2 * y), block(x) + 2 * block(y))
+    assert sum(p.numel() for p in block.parameters()) == 2 * 4 * 16
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", RBFN_ARMS)
+def test_half_precision_as_lightlys_heads_have_it(name: str, dtype: torch.dtype) -> None:
+    head = build_head(name, "simclr", 24, 16, 8, num_kernels=4).to(dtype)
+    x = torch.randn(12, 24)
+    y = head(x.to(dtype))
+    assert y.dtype == dtype
+    y.float().square().mean().backward()
+    assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in head.parameters())
+    expected = copy.deepcopy(head).float()(x.to(dtype).float())
+    assert float((y.float() - expected).std() / expected.std()) < 0.1

@@ -1,4 +1,4 @@
-"""What the seven methods share: a backbone, a projection head, and small functions.
+"""What the methods share: a backbone, a projection head, and small functions.
 
 A method turns views into a loss. It receives its backbone and heads, and builds no
 optimiser, loader or probe. Legend: B samples of this rank, W ranks, d embedding width.
@@ -30,6 +30,7 @@ class Method(nn.Module):
 
     name: ClassVar[str]
     predicts: ClassVar[bool] = False  # takes a prediction head
+    labelled: ClassVar[bool] = False  # an anchor: its forward takes the labels as well
 
     def __init__(self, backbone: nn.Module, projection_head: nn.Module) -> None:
         super().__init__()
@@ -109,14 +110,14 @@ def cosine_momentum(base: float, progress: float) -> float:
     return 1.0 - (1.0 - base) * (math.cos(math.pi * min(max(progress, 0.0), 1.0)) + 1.0) / 2.0
 
 
-def check_momentum(momentum: float) -> None:
+def check_momentum(momentum: float, name: str = "momentum") -> None:
     if not 0.0 <= momentum <= 1.0:
-        raise ValueError(f"momentum must lie between 0 and 1, not {momentum!r}")
+        raise ValueError(f"{name} must lie between 0 and 1, not {momentum!r}")
 
 
-def check_temperature(temperature: float) -> None:
+def check_temperature(temperature: float, name: str = "temperature") -> None:
     if not 0.0 < temperature < math.inf:
-        raise ValueError(f"temperature must be a finite number above 0, not {temperature!r}")
+        raise ValueError(f"{name} must be a finite number above 0, not {temperature!r}")
 
 
 def check_weight(name: str, weight: float) -> None:

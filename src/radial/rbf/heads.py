@@ -1,19 +1,18 @@
-"""RBFN heads in the form of LightlySSL's, and the default heads they replace.
+"""RBFN heads in the form of LightlySSL's, the default heads they replace, and the arms between.
 
 Legend: D = hidden_dim, K = num_kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal
 
-from lightly.models.modules import heads as lightly_heads
-from lightly.models.modules.heads import ProjectionHead
-from torch import nn
+from torch import Tensor, nn
 
 from radial.checks import check_choice, check_size
 from radial.rbf.functions import RadialFunction, TensorFunction
@@ -26,22 +25,60 @@ Block = tuple[int, int, nn.Module | None, nn.Module | None]
 PUBLISHED: dict[str, Any] = {"normalize": "published", "residual": False, "init": "paper"}
 
 
+class ProjectionHead(nn.Module):
+    """Blocks of Linear → norm → nonlinearity, with the layout and keys of LightlySSL's class.
+
+    A copy of its layout rather than a subclass: importing LightlySSL takes longer than torch.
+
+    Args:
+        blocks: (inputs, outputs, norm or None, nonlinearity or None) each; a linear layer has a
+            bias where no norm follows.
+    """
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for inputs, outputs, norm, nonlinearity in blocks:
+            layers.append(nn.Linear(inputs, outputs, bias=norm is None))
+            layers += [module for module in (norm, nonlinearity) if module is not None]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, inputs) → (B, outputs)."""
+        projection: Tensor = self.layers(x)
+        return projection
+
+
 class RBFNProjectionHead(ProjectionHead):
     """[Linear → BatchNorm → RBF] × (num_layers − 1) → Linear → BatchNorm.
 
-    A drop-in replacement for LightlySSL's projection heads, with their leading arguments.
-    ``num_layers`` counts as theirs does: one linear layer each, all but the last followed by
-    an RBF layer of K kernels in ``hidden_dim`` dimensions. For the options see
-    :class:`radial.RBFLayer`. The head is alive as it is; :func:`radial.calibrate` sets it from
-    real features and is worth its second, above all without BatchNorm.
+    A drop-in replacement for LightlySSL's projection heads, with their leading arguments and their
+    depth. The head is alive as it is; :func:`radial.calibrate` sets it from real features and is
+    worth its second, above all without BatchNorm.
 
     Unlike the published head it has BatchNorm and a residual path, x + RBF(x), by default:
     in short runs from scratch a plain live RBFN head came out about as good as a linear
     head, with the residual path about as good as an MLP.
 
-    >>> import torch
-    >>> RBFNProjectionHead(512, 256, 64)(torch.randn(8, 512)).shape
-    torch.Size([8, 64])
+    Args:
+        input_dim: features of the backbone.
+        hidden_dim: D, width of all layers but the last.
+        output_dim: width of the embeddings.
+        num_layers: linear layers, counted as LightlySSL does; each but the last is followed by an
+            RBF layer of K kernels in D dimensions.
+        num_kernels: K, of each RBF layer.
+        radial_function: φ, a name of :data:`radial.functions.RADIAL_FUNCTIONS` or a function.
+        distance: "euclidean" or "manhattan".
+        normalize: kernels share each sample out among them; "published" as in the paper's code.
+        residual: x + RBF(x) instead of RBF(x).
+        batch_norm: after every linear layer.
+        init: "scaled", alive in any dimension, or "paper", dead beyond some 100.
+        train_kernels: whether centres and shapes learn; False leaves them as calibrated.
+
+    Example:
+        >>> import torch
+        >>> RBFNProjectionHead(512, 256, 64)(torch.randn(8, 512)).shape
+        torch.Size([8, 64])
     """
 
     def __init__(
@@ -49,7 +86,7 @@ class RBFNProjectionHead(ProjectionHead):
         input_dim: int = 2048,
         hidden_dim: int = 2048,
         output_dim: int = 128,
-        num_layers: int = 3,
+        num_layers: int = 2,
         *,
         num_kernels: int = 128,
         radial_function: Radial = "gaussian",
@@ -58,6 +95,7 @@ class RBFNProjectionHead(ProjectionHead):
         residual: bool = True,
         batch_norm: bool = True,
         init: str = "scaled",
+        train_kernels: bool = True,
     ) -> None:
         check_dims(input_dim, hidden_dim, output_dim)
         check_size("num_layers", num_layers, minimum=2)
@@ -76,6 +114,8 @@ class RBFNProjectionHead(ProjectionHead):
                 normalize=normalize,
                 residual=residual,
                 init=init,
+                train_centers=train_kernels,
+                train_shapes=train_kernels,
             )
             blocks.append((hidden_dim if layer else input_dim, hidden_dim, norm(hidden_dim), rbf))
         super().__init__([*blocks, (hidden_dim, output_dim, norm(output_dim), None)])
@@ -91,7 +131,16 @@ class RBFNProjectionHead(ProjectionHead):
         num_kernels: int = 2048,
         **options: Any,
     ) -> RBFNProjectionHead:
-        """The published head: for loading its checkpoints, and for showing that it is dead."""
+        """The published head: for loading its checkpoints, and for showing that it is dead.
+
+        Args:
+            input_dim: features of the backbone.
+            hidden_dim: D.
+            output_dim: width of the embeddings.
+            num_layers: linear layers; three, as published.
+            num_kernels: K.
+            **options: as of the class, over the published values.
+        """
         options = PUBLISHED | {"num_kernels": num_kernels, "batch_norm": False} | options
         return cls(input_dim, hidden_dim, output_dim, num_layers, **options)
 
@@ -99,9 +148,23 @@ class RBFNProjectionHead(ProjectionHead):
 class RBFNPredictionHead(ProjectionHead):
     """Linear → BatchNorm → RBF → Linear: the predictor of BYOL and SimSiam.
 
-    >>> import torch
-    >>> RBFNPredictionHead(64, 256, 64)(torch.randn(8, 64)).shape
-    torch.Size([8, 64])
+    Args:
+        input_dim: width of the embeddings.
+        hidden_dim: D, width of the RBF layer.
+        output_dim: width of the predictions.
+        num_kernels: K.
+        radial_function: φ, a name of :data:`radial.functions.RADIAL_FUNCTIONS` or a function.
+        distance: "euclidean" or "manhattan".
+        normalize: kernels share each sample out among them; "published" as in the paper's code.
+        residual: x + RBF(x) instead of RBF(x).
+        batch_norm: after the first linear layer.
+        init: "scaled", alive in any dimension, or "paper", dead beyond some 100.
+        train_kernels: whether centres and shapes learn; False leaves them as calibrated.
+
+    Example:
+        >>> import torch
+        >>> RBFNPredictionHead(64, 256, 64)(torch.randn(8, 64)).shape
+        torch.Size([8, 64])
     """
 
     def __init__(
@@ -117,6 +180,7 @@ class RBFNPredictionHead(ProjectionHead):
         residual: bool = True,
         batch_norm: bool = True,
         init: str = "scaled",
+        train_kernels: bool = True,
     ) -> None:
         check_dims(input_dim, hidden_dim, output_dim)
         rbf = RBFLayer(
@@ -128,6 +192,8 @@ class RBFNPredictionHead(ProjectionHead):
             normalize=normalize,
             residual=residual,
             init=init,
+            train_centers=train_kernels,
+            train_shapes=train_kernels,
         )
         norm = nn.BatchNorm1d(hidden_dim) if batch_norm else None
         super().__init__([(input_dim, hidden_dim, norm, rbf), (hidden_dim, output_dim, None, None)])
@@ -142,7 +208,15 @@ class RBFNPredictionHead(ProjectionHead):
         num_kernels: int = 2048,
         **options: Any,
     ) -> RBFNPredictionHead:
-        """The published predictor; its BatchNorm does not save it."""
+        """The published predictor; its BatchNorm does not save it.
+
+        Args:
+            input_dim: width of the embeddings.
+            hidden_dim: D.
+            output_dim: width of the predictions.
+            num_kernels: K.
+            **options: as of the class, over the published values.
+        """
         options = PUBLISHED | {"num_kernels": num_kernels} | options
         return cls(input_dim, hidden_dim, output_dim, **options)
 
@@ -151,48 +225,71 @@ class RBFNPredictionHead(ProjectionHead):
 class HeadSpec:
     """A default head of LightlySSL and the sizes of the published runs."""
 
-    head: Callable[..., ProjectionHead]
+    head: str  # a class of lightly.models.modules.heads
     hidden_dim: int
     output_dim: int
     deep: bool = False  # takes num_layers
     published: tuple[tuple[str, Any], ...] = ()  # where the paper left lightly's defaults
 
+    def build(self, input_dim: int, hidden_dim: int, output_dim: int, **options: Any) -> nn.Module:
+        from lightly.models.modules import heads
 
-DEFAULT_HEADS: Mapping[tuple[str, str], HeadSpec] = MappingProxyType(
-    {
-        ("simclr", "projection"): HeadSpec(
-            head=lightly_heads.SimCLRProjectionHead,
-            hidden_dim=2048,
-            output_dim=128,
-            deep=True,
-            published=(("batch_norm", False),),
-        ),
-        ("moco", "projection"): HeadSpec(
-            head=lightly_heads.MoCoProjectionHead, hidden_dim=2048, output_dim=128, deep=True
-        ),
-        ("byol", "projection"): HeadSpec(
-            head=lightly_heads.BYOLProjectionHead, hidden_dim=4096, output_dim=256
-        ),
-        ("byol", "prediction"): HeadSpec(
-            head=lightly_heads.BYOLPredictionHead, hidden_dim=4096, output_dim=256
-        ),
-        ("swav", "projection"): HeadSpec(
-            head=lightly_heads.SwaVProjectionHead, hidden_dim=2048, output_dim=128
-        ),
-        ("simsiam", "projection"): HeadSpec(
-            head=lightly_heads.SimSiamProjectionHead, hidden_dim=2048, output_dim=2048
-        ),
-        ("simsiam", "prediction"): HeadSpec(
-            head=lightly_heads.SimSiamPredictionHead, hidden_dim=512, output_dim=2048
-        ),
-        ("barlow_twins", "projection"): HeadSpec(
-            head=lightly_heads.BarlowTwinsProjectionHead, hidden_dim=8192, output_dim=8192
-        ),
-        ("vicreg", "projection"): HeadSpec(
-            head=lightly_heads.VICRegProjectionHead, hidden_dim=8192, output_dim=8192, deep=True
-        ),
-    }
-)
+        if self.head == "DINOProjectionHead":
+            return dino_head(input_dim, hidden_dim, output_dim)
+        module: nn.Module = getattr(heads, self.head)(input_dim, hidden_dim, output_dim, **options)
+        return module
+
+
+def dino_head(input_dim: int, hidden_dim: int, output_dim: int) -> ProjectionHead:
+    """LightlySSL's DINO head up to its bottleneck, for CNNs and ViTs alike without BatchNorm.
+
+    The last layer, to the prototypes, belongs to the method here.
+    """
+    widths = (input_dim, hidden_dim, hidden_dim)
+    blocks: list[Block] = [(i, o, None, nn.GELU()) for i, o in pairwise(widths)]
+    head = ProjectionHead([*blocks, (hidden_dim, output_dim, None, None)])
+    for layer in head.layers[::2]:
+        assert isinstance(layer, nn.Linear)
+        nn.init.trunc_normal_(layer.weight, std=0.02, a=-2.0, b=2.0)
+        nn.init.zeros_(layer.bias)
+    return head
+
+
+_HEAD_SPECS = {
+    ("simclr", "projection"): HeadSpec(
+        head="SimCLRProjectionHead", hidden_dim=2048, output_dim=128, deep=True,
+        published=(("batch_norm", False),),
+    ),
+    ("moco", "projection"): HeadSpec(
+        head="MoCoProjectionHead", hidden_dim=2048, output_dim=128, deep=True
+    ),
+    ("byol", "projection"): HeadSpec(head="BYOLProjectionHead", hidden_dim=4096, output_dim=256),
+    ("byol", "prediction"): HeadSpec(head="BYOLPredictionHead", hidden_dim=4096, output_dim=256),
+    ("swav", "projection"): HeadSpec(head="SwaVProjectionHead", hidden_dim=2048, output_dim=128),
+    ("simsiam", "projection"): HeadSpec(
+        head="SimSiamProjectionHead", hidden_dim=2048, output_dim=2048
+    ),
+    ("simsiam", "prediction"): HeadSpec(
+        head="SimSiamPredictionHead", hidden_dim=512, output_dim=2048
+    ),
+    ("barlow_twins", "projection"): HeadSpec(
+        head="BarlowTwinsProjectionHead", hidden_dim=8192, output_dim=8192
+    ),
+    ("vicreg", "projection"): HeadSpec(
+        head="VICRegProjectionHead", hidden_dim=8192, output_dim=8192, deep=True
+    ),
+    ("dino", "projection"): HeadSpec(head="DINOProjectionHead", hidden_dim=2048, output_dim=256),
+    ("nnclr", "projection"): HeadSpec(head="NNCLRProjectionHead", hidden_dim=2048, output_dim=256),
+    ("nnclr", "prediction"): HeadSpec(head="NNCLRPredictionHead", hidden_dim=4096, output_dim=256),
+    # The anchors take SimCLR's.
+    ("supervised", "projection"): HeadSpec(
+        head="SimCLRProjectionHead", hidden_dim=2048, output_dim=128, deep=True
+    ),
+    ("supcon", "projection"): HeadSpec(
+        head="SimCLRProjectionHead", hidden_dim=2048, output_dim=128, deep=True
+    ),
+}  # fmt: skip
+DEFAULT_HEADS: Mapping[tuple[str, str], HeadSpec] = MappingProxyType(_HEAD_SPECS)
 
 
 def default_head(
@@ -204,15 +301,26 @@ def default_head(
     *,
     kind: str = "projection",
     published: bool = False,
-) -> ProjectionHead:
+) -> nn.Module:
     """LightlySSL's own head of a method, in the sizes of the published runs.
 
-    ``kind="prediction"`` gives the predictor of BYOL or SimSiam. ``published=True`` also
-    takes the settings in which the paper left LightlySSL's defaults: SimCLR without
-    BatchNorm. Only SimCLR, MoCo and VICReg have heads of variable depth.
+    Args:
+        method: such as "simclr".
+        input_dim: features of the backbone; for a predictor, of the embeddings.
+        hidden_dim: width of the hidden layers.
+        output_dim: width of the embeddings; of DINO's head the bottleneck, as the last layer, to
+            the prototypes, belongs to :class:`radial.methods.DINO`.
+        num_layers: depth; only SimCLR, MoCo and VICReg have heads of variable depth.
+        kind: "projection", or "prediction" for the predictor of BYOL, SimSiam or NNCLR.
+        published: take the settings in which the paper left LightlySSL's defaults, too: SimCLR
+            without BatchNorm.
 
-    >>> type(default_head("byol", kind="prediction")).__name__
-    'BYOLPredictionHead'
+    Raises:
+        ValueError: where a method has no such head.
+
+    Example:
+        >>> type(default_head("byol", kind="prediction")).__name__
+        'BYOLPredictionHead'
     """
     check_choice("method", method, dict.fromkeys(name for name, _ in DEFAULT_HEADS))
     check_choice("kind", kind, ("projection", "prediction"))
@@ -231,10 +339,19 @@ def default_head(
             raise ValueError(f"{method}'s {kind} head takes no num_layers; its depth is fixed")
         check_size("num_layers", num_layers, minimum=2)
         options["num_layers"] = num_layers
-    return spec.head(input_dim, hidden_dim, output_dim, **options)
+    return spec.build(input_dim, hidden_dim, output_dim, **options)
 
 
-HEADS = ("default", "rbfn", "rbfn-normalized", "rbfn-paper", "mlp", "linear")
+# Arms of a comparison. The RBFN ones by what they change of the default RBFN head.
+RBFN_ARMS: Mapping[str, dict[str, Any]] = MappingProxyType(
+    {
+        "rbfn": {},
+        "rbfn-normalized": {"normalize": True},
+        "rbfn-plain": {"residual": False},
+        "rbfn-frozen": {"train_kernels": False},
+    }
+)
+HEADS = ("default", *RBFN_ARMS, "rbfn-paper", "mlp", "mlp-silu", "residual-linear", "linear")
 
 
 def build_head(
@@ -248,43 +365,83 @@ def build_head(
     kind: str = "projection",
     published: bool = False,
     **rbf_options: Any,
-) -> ProjectionHead:
+) -> nn.Module:
     """A head by name: the arms of a comparison.
 
-    ``default`` is LightlySSL's of the method, ``rbfn`` ours, ``rbfn-normalized`` ours with kernels
-    that share each sample out among them, ``rbfn-paper`` the published one.
-    ``mlp`` has the depth, width and BatchNorm of the RBFN head with ReLU in place of the
-    kernels, ``linear`` is one linear layer with the same BatchNorm after it. Two layers
-    unless ``num_layers`` says otherwise; prediction heads always have two.
+    | name | what it is | what it tells |
+    |---|---|---|
+    | default | LightlySSL's of the method | |
+    | rbfn | ours | |
+    | rbfn-normalized | kernels share each sample out among them | |
+    | rbfn-plain | without the residual path | what that path does |
+    | rbfn-frozen | kernels stay as calibrated | what learning kernels does |
+    | rbfn-paper | the published head | that it is dead |
+    | mlp | ReLU in place of the kernels; same depth, width, BatchNorm | what kernels do |
+    | mlp-silu | the same with SiLU | what smoothness does |
+    | residual-linear | x + BAx of the kernels' rank in place of the RBF layer | what φ does |
+    | linear | one linear layer and its BatchNorm | what depth does |
 
-    >>> import torch
-    >>> build_head("mlp", "simclr", 512, 256, 64)(torch.randn(8, 512)).shape
-    torch.Size([8, 64])
+    Args:
+        name: of the arm.
+        method: whose head LightlySSL's is.
+        input_dim: features of the backbone.
+        hidden_dim: width of the hidden layers.
+        output_dim: width of the embeddings.
+        num_layers: depth; two where it is None. Prediction heads always have two.
+        kind: "projection" or "prediction".
+        published: of ``default``: as in the published runs.
+        **rbf_options: of :class:`RBFNProjectionHead`, for RBFN heads; ``num_kernels`` is the rank
+            of ``residual-linear``.
+
+    Example:
+        >>> import torch
+        >>> build_head("mlp", "simclr", 512, 256, 64)(torch.randn(8, 512)).shape
+        torch.Size([8, 64])
     """
     check_choice("head", name, HEADS)
     dims = (input_dim, hidden_dim, output_dim)
-    if name == "rbfn-normalized":
-        name, rbf_options = "rbfn", rbf_options | {"normalize": True}
+    projects = kind == "projection"
     if name == "default":
-        layers = num_layers if kind == "projection" else None
+        layers = num_layers if projects else None
         return default_head(method, *dims, layers, kind=kind, published=published)
     depth = 2 if num_layers is None else num_layers
-    if name.startswith("rbfn") and kind == "projection":
-        projection = RBFNProjectionHead if name == "rbfn" else RBFNProjectionHead.paper
-        return projection(*dims, depth, **rbf_options)
     if name.startswith("rbfn"):
-        prediction = RBFNPredictionHead if name == "rbfn" else RBFNPredictionHead.paper
-        return prediction(*dims, **rbf_options)
+        form: Any = RBFNProjectionHead if projects else RBFNPredictionHead
+        form = form.paper if name == "rbfn-paper" else form
+        options = RBFN_ARMS.get(name, {}) | rbf_options
+        return form(*dims, depth, **options) if projects else form(*dims, **options)  # type: ignore[no-any-return]
     check_dims(*dims)
-    norm = nn.BatchNorm1d(output_dim) if kind == "projection" else None
+    norm = nn.BatchNorm1d(output_dim) if projects else None
     if name == "linear":
         return ProjectionHead([(input_dim, output_dim, norm, None)])
-    widths = [input_dim, *[hidden_dim] * (depth - 1 if kind == "projection" else 1)]
+    middle: Any = {
+        "mlp": nn.ReLU,
+        "mlp-silu": nn.SiLU,
+        "residual-linear": partial(ResidualLinear, hidden_dim, rbf_options.get("num_kernels", 128)),
+    }[name]
+    widths = [input_dim, *[hidden_dim] * (depth - 1 if projects else 1)]
     blocks: list[Block] = [
-        (inputs, outputs, nn.BatchNorm1d(outputs), nn.ReLU())
-        for inputs, outputs in pairwise(widths)
+        (inputs, outputs, nn.BatchNorm1d(outputs), middle()) for inputs, outputs in pairwise(widths)
     ]
     return ProjectionHead([*blocks, (hidden_dim, output_dim, norm, None)])
+
+
+class ResidualLinear(nn.Module):
+    """x + BAx with A (K, D) and B (D, K): a residual RBF layer's parameters without its kernels.
+
+    Args:
+        dim: D.
+        rank: K.
+    """
+
+    def __init__(self, dim: int, rank: int) -> None:
+        super().__init__()
+        self.down, self.up = nn.Linear(dim, rank, bias=False), nn.Linear(rank, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, D) → (B, D)."""
+        y: Tensor = self.up(self.down(x))
+        return x + y
 
 
 def check_dims(input_dim: int, hidden_dim: int, output_dim: int) -> None:

@@ -47,7 +47,8 @@ class RBFLayer(nn.Module):
     dimensions. ``centers``, ``shapes`` (ε, not log ε) and ``weights`` override either.
 
     Everything is computed in float32 at least, under autocast too: the activations share a
-    large constant part, which half precision would keep in place of what tells samples apart.
+    large constant part, which half precision would keep in place of what tells samples apart. Only
+    a layer whose own parameters are of half precision, as after ``.bfloat16()``, rounds its output.
 
     >>> RBFLayer(2048, 128, 64)(torch.randn(8, 2048)).shape
     torch.Size([8, 64])
@@ -180,7 +181,8 @@ class RBFLayer(nn.Module):
         """Activations to outputs, (…, K) → (…, out); x is what a residual layer adds."""
         with torch.autocast(phi.device.type, enabled=False):
             y = F.linear(phi, at_least_float32(self.weights))
-        return y + x if self.residual else y
+        y = y + x if self.residual else y
+        return y.to(self.weights.dtype) if self.weights.dtype.itemsize < 4 else y
 
     def extra_repr(self) -> str:
         return (

@@ -7,10 +7,9 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from radial.rbf.layer import RBFLayer
-
 NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
+_TOKENS = ("cls_token", "reg_token", "pos_embed")  # of ViTs: positions too
 _KERNELS = {"kernels_centers": "centers", "log_shapes": "shapes"}
 
 # Zero to any optimiser's arithmetic, yet not == 0: LightlySSL's LARS takes an exact 0 as the
@@ -39,7 +38,7 @@ def parameter_groups(
     >>> from radial import RBFNProjectionHead, parameter_groups
     >>> groups = parameter_groups(RBFNProjectionHead(64, 64, 32), lr=0.1, weight_decay=1e-4)
     >>> [(group["name"], len(group["params"])) for group in groups]
-    [('weights', 5), ('no_decay', 6), ('centers', 2), ('shapes', 2)]
+    [('weights', 3), ('no_decay', 4), ('centers', 1), ('shapes', 1)]
     """
     shape_lr_scale = kernel_lr_scale if shape_lr_scale is None else shape_lr_scale
     rates = {
@@ -72,8 +71,8 @@ def parameter_groups(
 
 
 def _group(module: nn.Module, name: str) -> str:
-    if isinstance(module, RBFLayer) and name in _KERNELS:
+    if name in _KERNELS and hasattr(module, "kernels_centers"):
         return _KERNELS[name]
-    if isinstance(module, NORMS) or name.endswith("bias"):
+    if isinstance(module, NORMS) or name.endswith("bias") or name in _TOKENS:
         return "no_decay"
     return "weights"
