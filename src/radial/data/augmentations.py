@@ -90,6 +90,20 @@ RECIPES: dict[str, Recipe] = {
     "simsiam": Recipe(published=(_MOCO, _MOCO), small=_shrunk(_MOCO, _MOCO)),
     "barlow_twins": Recipe(published=_BYOL_PAIR, small=_shrunk(*_BYOL_PAIR)),
     "vicreg": Recipe(published=(_VICREG, _VICREG), small=_shrunk(_VICREG, _VICREG)),
+    "dino": Recipe(
+        published=(
+            *(replace(view, scale=(0.4, 1.0)) for view in _BYOL_PAIR),
+            *8 * (replace(_BYOL, size=96, scale=(0.05, 0.4), blur=0.5),),
+        ),
+        small=(
+            *(replace(view, size=32, scale=(0.3, 1.0), blur=0.0) for view in _BYOL_PAIR),
+            *4 * (replace(_BYOL, size=16, scale=(0.1, 0.3), blur=0.0),),
+        ),
+    ),
+    **dict.fromkeys(
+        ("nnclr", "supervised", "supcon"),
+        Recipe(published=2 * (_simclr(),), small=2 * _shrunk(_simclr(strength=0.5))),
+    ),
 }
 
 
@@ -98,12 +112,13 @@ def recipe(method: str, size: int) -> tuple[View, ...]:
 
     BYOL and Barlow Twins have two different views, blurred with probability 1 and 0.1, solarised
     with 0 and 0.2; VICReg (the paper's appendix) is alike in both, 0.5 and 0.1. SwAV has 2 crops of
-    `size` and 6 of 96/224 `size`; every side scales with `size`.
+    `size` and 6 of 96/224 `size`, DINO BYOL's two and 8 of 96/224 `size`; every side scales with
+    `size`. NNCLR and the supervised anchors take SimCLR's.
 
     Below 64 px there is no blur, crops hold at least a fifth of the area, and colours of SimCLR's
-    strength (SimCLR, SwAV) are halved, as SimCLR does on CIFAR-10; solarisation stays. SwAV then
-    has 2 crops of `size` with 0.3 to 1 of the area and 4 of half the side with 0.1 to 0.3. The
-    crops of a fifth and SwAV's small crops are choices made here, not in the papers.
+    strength (SimCLR, SwAV, NNCLR) are halved, as SimCLR does on CIFAR-10; solarisation stays. SwAV
+    and DINO then have 2 crops of `size` with 0.3 to 1 of the area and 4 of half the side with 0.1
+    to 0.3. The crops of a fifth and the small crops are choices made here, not in the papers.
 
     >>> [(view.size, view.scale) for view in recipe("moco", 32)]
     [(32, (0.2, 1.0)), (32, (0.2, 1.0))]

@@ -25,7 +25,7 @@ from radial.data.views import augment
 from radial.methods import METHODS, Method
 from radial.metrics.compute import kernel_scores
 from radial.rbf.calibration import calibrate
-from radial.rbf.heads import build_head
+from radial.rbf.heads import RBFN_ARMS, build_head
 from radial.rbf.health import HealthReport, diagnose
 from radial.rbf.kernels import load_kernels
 from radial.rbf.layer import deepest_rbf_layer
@@ -73,7 +73,7 @@ def build(
     """Build a run. ``stem`` is that of its checkpoint, which then overwrites all weights."""
     fresh = stem is None
     data = data or data_of(config)
-    if config.knn:
+    if config.knn or METHODS[config.method].labelled:
         data.require_labels()
     backbone, info = starting_backbone(config, data, stem)
     config = config.with_defaults({"backbone": default_backbone(data)})
@@ -87,7 +87,7 @@ def build(
     backbone.to(device)
     projection.to(device)
     batches = list(features(backbone, data, views, config, device))
-    calibrated = config.calibrate and config.head in ("rbfn", "rbfn-normalized")
+    calibrated = config.calibrate and config.head in RBFN_ARMS
     if calibrated and fresh:
         calibrate(projection, batches, seed=config.seed)
     health = diagnose(projection, batches)
@@ -99,7 +99,7 @@ def build(
             calibrate(prediction, embeddings, seed=config.seed)
     heads = [projection] if prediction is None else [projection, prediction]
     torch.manual_seed(key(config.seed, "method"))
-    method = METHODS[config.method](backbone, *heads, **method_options(config))
+    method = METHODS[config.method](backbone, *heads, **method_options(config, data))
     return Parts(
         config=config,
         data=data,
@@ -147,8 +147,11 @@ def check_batch(config: RunConfig, data: Data) -> None:
         raise ValueError(f"a batch of {batch} cannot be divided among {world} devices")
     if config.method == "swav" and config.queue_size and config.queue_size % world:
         raise ValueError(f"a queue of {config.queue_size} cannot be divided among {world} devices")
-    if config.method == "moco" and config.queue_size and config.queue_size < batch:
+    if config.method in ("moco", "nnclr") and config.queue_size and config.queue_size < batch:
         raise ValueError(f"queue_size must be at least the batch, {batch}, not {config.queue_size}")
+    labels = data.train.labels
+    if METHODS[config.method].labelled and (labels is None or bool((labels < 0).any())):
+        raise ValueError(f"{config.method} needs a label for every training image of {data.name}")
 
 
 @torch.no_grad()
@@ -169,6 +172,8 @@ def build_heads(config: RunConfig, features: int) -> tuple[nn.Module, nn.Module 
     assert hidden is not None
     assert output is not None
     options: dict[str, Any] = {}
+    if config.head == "residual-linear":
+        options = {"num_kernels": config.num_kernels}
     if config.head.startswith("rbfn"):
         options = {
             "num_kernels": config.num_kernels,
@@ -219,11 +224,15 @@ def build_views(config: RunConfig, size: int) -> tuple[View, ...]:
     )
 
 
-def method_options(config: RunConfig) -> dict[str, Any]:
-    """What of the config the method's constructor takes."""
-    names = ("temperature", "momentum", "queue_size", "prototypes")
+def method_options(config: RunConfig, data: Data) -> dict[str, Any]:
+    """What of the config and the data the method's constructor takes."""
+    names = RunConfig.GROUPS["method"].split()
     chosen = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
-    if config.method == "swav":
+    if config.method == "supervised":
+        chosen["classes"] = len(data.classes)
+    if config.method == "dino":
+        chosen["radial"] = config.head in RBFN_ARMS
+    if config.method in ("swav", "dino"):
         chosen["frozen"] = min(0.1, 1.0 / config.epochs)  # the first epoch; a tenth of short runs
     return chosen
 

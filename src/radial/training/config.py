@@ -16,7 +16,10 @@ RADIAL_FUNCTIONS = (
     "gaussian", "quadratic", "inverse_quadratic", "multiquadric", "inverse_multiquadric", "tps",
     "linear", "rth", "matern32", "matern52",
 )  # fmt: skip
-HEADS = ("default", "rbfn", "rbfn-normalized", "rbfn-paper", "mlp", "linear")
+HEADS = (
+    "default", "rbfn", "rbfn-normalized", "rbfn-plain", "rbfn-frozen", "rbfn-paper", "mlp",
+    "mlp-silu", "residual-linear", "linear",
+)  # fmt: skip
 LOGGERS = ("tensorboard", "mlflow", "wandb")
 
 _SGD = {"optimizer": "sgd", "base_lr": 0.12, "weight_decay": 5e-4}
@@ -32,6 +35,10 @@ DEFAULTS: Mapping[str, Settings] = MappingProxyType(
         "simsiam": _SGD,
         "barlow_twins": _ADAMW,
         "vicreg": _ADAMW,
+        "dino": _ADAMW | {"temperature": 0.1, "teacher_temperature": 0.04},
+        "nnclr": _SGD | {"temperature": 0.1},
+        "supervised": _SGD,
+        "supcon": _SGD | {"temperature": 0.1},
     }
 )
 
@@ -55,7 +62,8 @@ def _paper(
     return _PUBLISHED | optimisation | sizes | more
 
 
-# The published runs; for the two methods the paper does not have, their own papers'.
+# The published runs; for the methods the paper does not have, what their own papers take for CNNs
+# (DINO's weight decay stays at its start), and for the anchors what is usual.
 # The paper says "pre-trained on ImageNet-1K", not by which of torchvision's two sets of weights.
 PAPER: Mapping[str, Settings] = MappingProxyType(
     {
@@ -72,6 +80,20 @@ PAPER: Mapping[str, Settings] = MappingProxyType(
         "simsiam": _paper("sgd", 0.05, 1e-4, 512, (2048, 2048)),
         "barlow_twins": _paper("lars", 0.2, 1.5e-6, 2048, (8192, 8192)),
         "vicreg": _paper("lars", 0.2, 1e-6, 2048, (8192, 8192)),
+        "dino": _paper(
+            "adamw",
+            5e-4,
+            0.04,
+            1024,
+            (2048, 256),
+            temperature=0.1,
+            teacher_temperature=0.04,
+            momentum=0.996,
+            prototypes=65536,
+        ),
+        "nnclr": _paper("lars", 0.3, 1e-6, 4096, (2048, 256), temperature=0.1, queue_size=98304),
+        "supervised": _paper("sgd", 0.1, 1e-4, 256, (2048, 128)),
+        "supcon": _paper("lars", 0.3, 1e-6, 2048, (2048, 128), temperature=0.1),
     }
 )
 PRESETS = {"paper": PAPER}
@@ -82,13 +104,17 @@ class RunConfig:
     """One run. What is None is chosen to fit method and data; the run's config.yaml says how.
 
     Args:
-        method: simclr, moco, byol, swav, simsiam, barlow_twins or vicreg.
-        head: default (LightlySSL's), rbfn, rbfn-normalized, rbfn-paper (as published: dead), mlp
-            (an MLP with the depth, width and BatchNorm of rbfn) or linear.
+        method: simclr, moco, byol, swav, simsiam, barlow_twins, vicreg, dino or nnclr; with labels,
+            to compare with: supervised or supcon.
+        head: default (LightlySSL's), rbfn, rbfn-normalized, rbfn-plain (no residual path),
+            rbfn-frozen (kernels stay as calibrated), rbfn-paper (as published: dead), mlp (an MLP
+            with the depth, width and BatchNorm of rbfn), mlp-silu, residual-linear (rbfn without
+            its kernels) or linear.
         data: digits, cifar10, cifar100, stl10, fashion-mnist, folder:PATH, imagenet:PATH,
             imagenet100:PATH or open-images:PATH.
         out: directory of the run; by default runs/DATA-METHOD-HEAD-SEED.
-        backbone: resnet18, resnet34, resnet50, narrow ones such as resnet9-w0.25, or timm:NAME.
+        backbone: resnet18, resnet34, resnet50, narrow ones such as resnet9-w0.25, small ViTs such
+            as vit-tiny-p4, or timm:NAME.
         weights: of the backbone: a torchvision name such as IMAGENET1K_V2, or a file.
         image_size: side in pixels; by default the dataset's.
         split: auto (the dataset's own, else paper), paper (stratified 70/10/20), own.
@@ -108,10 +134,15 @@ class RunConfig:
         head_batch_norm: BatchNorm in an RBFN head; by default as the head has it.
         published_head: the default head as in the published runs: SimCLR's without BatchNorm.
         calibrate: set an RBFN head from real features before training (not rbfn-paper).
-        temperature: of SimCLR, MoCo and SwAV.
-        momentum: of the momentum encoder of MoCo and BYOL.
-        queue_size: keys in MoCo's queue, or embeddings in SwAV's (0: none).
-        prototypes: of SwAV.
+        temperature: of SimCLR, MoCo, SwAV, NNCLR, SupCon and DINO's student.
+        teacher_temperature: of DINO's teacher.
+        momentum: of the momentum encoder of MoCo, BYOL and DINO.
+        queue_size: keys in MoCo's queue, or embeddings in NNCLR's and SwAV's (0: none).
+        prototypes: of SwAV and DINO.
+        redundancy: weight of Barlow Twins' off-diagonal terms; 0.005.
+        invariance: weight of VICReg's distance of the views; 25.
+        variance: weight of VICReg's variance; 25.
+        covariance: weight of VICReg's covariance; 1.
         epochs: how often the training images are seen.
         batch_size: images a step, over all devices.
         optimizer: sgd, lars or adamw.
@@ -141,7 +172,8 @@ class RunConfig:
         "views": "color_strength min_scale",
         "head": "hidden_dim output_dim num_layers num_kernels radial_function distance normalize "
         "residual head_batch_norm published_head calibrate",
-        "method": "temperature momentum queue_size prototypes",
+        "method": "temperature teacher_temperature momentum queue_size prototypes redundancy "
+        "invariance variance covariance",
         "optimisation": "epochs batch_size optimizer base_lr weight_decay warmup_epochs "
         "kernel_lr_scale shape_lr_scale",
         "machine": "precision accelerator devices num_nodes threads",
@@ -174,9 +206,14 @@ class RunConfig:
     published_head: bool = False
     calibrate: bool = True
     temperature: float | None = None
+    teacher_temperature: float | None = None
     momentum: float | None = None
     queue_size: int | None = None
     prototypes: int | None = None
+    redundancy: float | None = None
+    invariance: float | None = None
+    variance: float | None = None
+    covariance: float | None = None
     epochs: int = 100
     batch_size: int | None = None
     optimizer: Literal["sgd", "lars", "adamw"] | None = None
@@ -224,10 +261,13 @@ class RunConfig:
             if getattr(self, name) is not None and self.method not in methods:
                 raise ValueError(f"{name} is for {', '.join(methods)}, not {self.method}")
         for name, usual in _ONLY_RBFN.items():
-            if getattr(self, name) != usual and not self.head.startswith("rbfn"):
+            ranked = name == "num_kernels" and self.head == "residual-linear"
+            if getattr(self, name) != usual and not (self.head.startswith("rbfn") or ranked):
                 raise ValueError(f"{name} is for RBFN heads, not for {self.head}")
         if self.head == "rbfn-normalized" and self.normalize is False:
             raise ValueError("normalize is true for the head rbfn-normalized: rbfn has it false")
+        if self.head == "rbfn-plain" and self.residual:
+            raise ValueError("residual is false for the head rbfn-plain: rbfn has it true")
         if self.head == "linear" and self.num_layers is not None:
             raise ValueError("num_layers is not for the linear head, which has one")
 
@@ -259,6 +299,8 @@ _SIZES = {
 }  # fmt: skip
 _NUMBERS = {
     "color_strength": (0.0, 2.0), "min_scale": (1e-3, 1.0), "temperature": (1e-4, 1e4),
+    "teacher_temperature": (1e-4, 1e4), "redundancy": (0.0, 1e6), "invariance": (0.0, 1e6),
+    "variance": (0.0, 1e6), "covariance": (0.0, 1e6),
     "momentum": (0.0, 1.0), "base_lr": (0.0, 1e6), "weight_decay": (0.0, 1e6),
     "warmup_epochs": (0.0, 1e9), "kernel_lr_scale": (0.0, 1e9), "shape_lr_scale": (0.0, 1e9),
 }  # fmt: skip
@@ -267,10 +309,15 @@ _ONLY_RBFN = {
     "residual": None, "head_batch_norm": None,
 }  # fmt: skip
 _ONLY_FOR = {
-    "temperature": ("simclr", "moco", "swav"),
-    "momentum": ("moco", "byol"),
-    "queue_size": ("moco", "swav"),
-    "prototypes": ("swav",),
+    "temperature": ("simclr", "moco", "swav", "dino", "nnclr", "supcon"),
+    "teacher_temperature": ("dino",),
+    "momentum": ("moco", "byol", "dino"),
+    "queue_size": ("moco", "swav", "nnclr"),
+    "prototypes": ("swav", "dino"),
+    "redundancy": ("barlow_twins",),
+    "invariance": ("vicreg",),
+    "variance": ("vicreg",),
+    "covariance": ("vicreg",),
 }
 
 
@@ -295,10 +342,11 @@ def resolve(config: RunConfig, *, images: int, image_size: int, features: int) -
     """Every None filled in: to fit ``images`` training images and ``features`` of the backbone.
 
     Widths are those of the published heads (see :data:`radial.rbf.heads.DEFAULT_HEADS`) but at most
-    four times the features; the batch is at most 256 and a quarter of the images; MoCo's queue
-    at most half of the images, SwAV's prototypes one for 64 images, its queue only as long as
-    the batch is smaller than the prototypes. BYOL's target follows more quickly in short runs:
-    base momentum 1 − 30 / steps, between 0.9 and the published 0.996.
+    four times the features; the batch is at most 256 and a quarter of the images; MoCo's and
+    NNCLR's queues at most half of the images, SwAV's prototypes one for 64 images, its queue only
+    as long as the batch is smaller than the prototypes, DINO's prototypes one for 16 images. The
+    targets of BYOL and DINO follow more quickly in short runs: base momentum 1 − 30 / steps,
+    between 0.9 and the published 0.996.
     """
     published = PAPER[config.method]
     batch = config.batch_size or power_of_two(min(256, images // 4))
@@ -313,11 +361,14 @@ def resolve(config: RunConfig, *, images: int, image_size: int, features: int) -
     }
     if config.head == "rbfn-normalized":
         chosen["normalize"] = True
-    if config.method == "byol":
+    if config.method in ("byol", "dino"):
         steps = config.epochs * (images // batch)
         chosen["momentum"] = min(0.996, max(0.9, 1.0 - 30.0 / max(1, steps)))
-    if config.method == "moco":
-        chosen["queue_size"] = max(batch, power_of_two(min(4096, images // 2)))
+    if config.method in ("moco", "nnclr"):
+        most = published["queue_size"]
+        chosen["queue_size"] = max(batch, power_of_two(min(most, images // 2)))
+    if config.method == "dino":
+        chosen["prototypes"] = power_of_two(min(65536, images // 16), least=64)
     if config.method == "swav":
         prototypes = config.prototypes or power_of_two(min(2048, images // 64), least=16)
         chosen["prototypes"] = prototypes

@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from radial.data import Data, Images
 from radial.data.augmentations import View
@@ -51,12 +51,11 @@ class Run(pl.LightningModule):
     def progress(self) -> float:
         return min(1.0, self.global_step / self.total_steps)
 
-    def training_step(self, batch: Tensor, step: int) -> Tensor:
+    def training_step(self, batch: Any, step: int) -> Tensor:
         seed, epoch = self.config.seed, self.current_epoch
         torch.manual_seed(key(seed, "step", epoch, step, self.global_rank))
         self._set_learning_rate()
-        views = self._augment(batch, generator(seed, "views", epoch, step))
-        self.latest = self.method(views, self.progress)
+        self.latest = self._forward(batch, generator(seed, "views", epoch, step))
         return self.latest.loss
 
     def on_after_backward(self) -> None:
@@ -64,19 +63,23 @@ class Run(pl.LightningModule):
 
     def on_train_batch_end(self, outputs: Any, batch: Any, step: int) -> None:
         self.method.after_step(self.progress)
-        loss, size = self.latest.loss.detach(), len(batch)
+        loss, size = self.latest.loss.detach(), len(self.latest.embeddings)
         epochwise: dict[str, Any] = {"on_step": False, "on_epoch": True, "batch_size": size}
         self.log("train_loss", loss, sync_dist=True, **epochwise)
         self.log("spread", embedding_spread(self.latest.embeddings), sync_dist=True, **epochwise)
 
-    def validation_step(self, batch: Tensor, step: int) -> None:
-        views = self._augment(batch, generator(self.config.seed, "validation", step))
-        loss = self.method(views, self.progress).loss
-        self.log("val_loss", loss, sync_dist=True, batch_size=len(batch))
+    def validation_step(self, batch: Any, step: int) -> None:
+        loss, embeddings = self._forward(batch, generator(self.config.seed, "validation", step))
+        self.log("val_loss", loss, sync_dist=True, batch_size=len(embeddings))
 
-    def _augment(self, batch: Tensor, random: Generator) -> list[Tensor]:
+    def _forward(self, batch: Any, random: Generator) -> Output:
+        """Images, or for the anchors images and labels, to views to the method's output."""
+        images, *labels = batch if self.method.labelled else (batch,)
         place = {"rank": self.global_rank, "world": self.trainer.world_size}
-        return augment(batch, self.views, random, mean=self.data.mean, std=self.data.std, **place)
+        data = self.data
+        views = augment(images, self.views, random, mean=data.mean, std=data.std, **place)
+        output: Output = self.method(views, self.progress, *labels)
+        return output
 
     def _set_learning_rate(self) -> None:
         """From the step alone, so that more epochs on resume extend the schedule."""
@@ -122,7 +125,7 @@ class Run(pl.LightningModule):
             workers = min(8, os.cpu_count() or 1)
         workers = 0 if images.in_memory else workers
         return DataLoader(
-            images,
+            WithLabels(images) if self.method.labelled else images,
             batch_sampler=batches,
             collate_fn=_as_it_is,
             num_workers=workers,
@@ -131,6 +134,20 @@ class Run(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["radial"] = {"config": self.config.to_dict(), **self.facts}
+
+
+class WithLabels(Dataset[Any]):
+    """Batches of images and their labels."""
+
+    def __init__(self, images: Images) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
+        assert self.images.labels is not None
+        return self.images.__getitems__(indices), self.images.labels[torch.as_tensor(indices)]
 
 
 def _as_it_is(batch: Any) -> Any:
