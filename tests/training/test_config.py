@@ -87,7 +87,7 @@ def test_power_of_two() -> None:
         ({"radial_function": "gauss"}, "unknown radial_function 'gauss'; known: 'gaussian'"),
         ({"head": "linear", "num_layers": 3}, "num_layers is not for the linear head"),
         ({"loggers": "wandb"}, "loggers must be a tuple of names, not 'wandb'"),
-        ({"momentum": 0.5}, "momentum is for moco, byol, not simclr"),
+        ({"momentum": 0.5}, "momentum is for moco, byol, dino, not simclr"),
         ({"loggers": ("tensorbored",)}, "unknown logger 'tensorbored'"),
         ({"precision": 32}, "unknown precision 32"),
     ],
