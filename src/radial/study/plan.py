@@ -39,13 +39,16 @@ VERSION = 1  # of study.yaml
 LIMIT = 1000  # runs: more only when asked for twice
 MOST_COMBINATIONS = 100_000
 PRESETS = Path(__file__).with_name("presets")
-KINDS = get_type_hints(RunConfig)
+KINDS = {f.name: get_type_hints(RunConfig)[f.name] for f in fields(RunConfig)}
 LISTS = ("loggers", "monitor")
 # What does not change a run's result is not part of its identity.
 MACHINE = (
     "out", "threads", "workers", "accelerator", "data_root", "loggers", "save_every", "knn",
     "monitor", "monitor_every", "monitor_unit", "max_bad_images",
 )  # fmt: skip
+# Settings that came after the first studies count only where they are set: known runs keep their
+# ids, and nothing is trained again because there is something new to choose.
+LATER = ("teacher_temperature", "redundancy", "invariance", "variance", "covariance")
 GIVEN = ("data", "image_size", "split", "data_root", "max_bad_images", "backbone")  # by the run
 
 
@@ -193,7 +196,11 @@ def identity(config: RunConfig) -> str:
     True
     """
     config = config.with_defaults(DEFAULTS[config.method])
-    values = {k: v for k, v in config.to_dict().items() if k not in MACHINE}
+    values = {
+        name: value
+        for name, value in config.to_dict().items()
+        if name not in MACHINE and not (name in LATER and value is None)
+    }
     text = json.dumps(values | {"data": slug(config.data)}, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:10]
     return f"{config.method}-{config.head}-{config.seed}-{digest}"

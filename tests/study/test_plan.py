@@ -100,6 +100,18 @@ def test_identity_is_of_what_decides_the_result() -> None:
     assert identity(folders[0]) == identity(folders[1]) != identity(RunConfig(data="folder:/a/y"))
 
 
+def test_runs_of_earlier_versions_keep_their_identity() -> None:
+    """As 0.1 wrote them: a setting that is new must not have every study trained again."""
+    assert identity(RunConfig(data="digits")) == "simclr-default-0-a7cfe29db1"
+    assert (
+        identity(RunConfig(data="cifar10", method="vicreg", head="rbfn", seed=3))
+        == "vicreg-rbfn-3-9e095c8278"
+    )
+    assert identity(RunConfig(method="vicreg", variance=24.0)) != identity(
+        RunConfig(method="vicreg")
+    )
+
+
 def test_identity_does_not_depend_on_the_process() -> None:
     code = "from radial.study.plan import *; print(identity(RunConfig(data='cifar10', seed=5)))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
