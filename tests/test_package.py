@@ -50,13 +50,26 @@ def test_registry_is_where_the_readme_says() -> None:
 
 
 @pytest.mark.parametrize(("text", "least"), [(README, 1), (GUIDE, 4)], ids=["README", "GUIDE"])
-def test_examples_run(text: str, least: int, tmp_path: Path, monkeypatch) -> None:
+def test_examples_run_and_print_what_they_say(
+    text: str, least: int, tmp_path: Path, monkeypatch, capsys
+) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```(?:\n+```text\n(.*?)```)?", text, flags=re.DOTALL)
     assert len(blocks) >= least
     namespace: dict = {}
-    for block in blocks:  # one after the other, as a reader would
-        exec(compile(block, "a block of the documentation", "exec"), namespace)
+    for code, told in blocks:  # one after the other, as a reader would
+        capsys.readouterr()
+        exec(compile(code, "a block of the documentation", "exec"), namespace)
+        if told:
+            check_print(capsys.readouterr().out, told)
+
+
+def check_print(printed: str, told: str) -> None:
+    """The same words; numbers but for what another processor's rounding makes of them."""
+    number = r"-?\d+\.?\d*"
+    assert re.sub(number, "N", printed) == re.sub(number, "N", told)
+    for ours, theirs in zip(re.findall(number, printed), re.findall(number, told)):
+        assert float(ours) == pytest.approx(float(theirs), rel=0.05, abs=0.01)
 
 
 def test_commands_parse() -> None:

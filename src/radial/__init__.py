@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from radial._moved import install as _install
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "Kernels",
