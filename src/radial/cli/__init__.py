@@ -10,10 +10,10 @@ from radial.checks import one_line
 from radial.cli.terminal import Commands, Parser, Run, dispatch, found
 
 COMMANDS: Commands = {
-    "train": ("train a backbone without labels", "radial.cli.train:train"),
-    "score": ("rank checkpoints and models without labels", "radial.cli.score:score"),
-    "eval": ("accuracy of checkpoints and models, with labels", "radial.cli.score:evaluate"),
-    "export": ("weights of a run as files that other code reads", "radial.cli.train:export"),
+    "train": ("train a backbone without labels", "radial.cli.runs:train"),
+    "score": ("rank checkpoints and models without labels", "radial.cli.runs:score"),
+    "eval": ("accuracy of checkpoints and models, with labels", "radial.cli.runs:evaluate"),
+    "export": ("weights of a run as files that other code reads", "radial.cli.runs:export"),
     "study": ("many runs from one plan: run, audit, report", "radial.cli.study:COMMANDS"),
     "data": ("Open Images subsets, statistics, contact sheets", "radial.cli.data:COMMANDS"),
     "demo": ("a small study on embedded digits and its report", "radial.cli.study:demo"),
