@@ -14,6 +14,7 @@ MOVED = {
     "radial.data.decoding": "radial.data.images",
     "radial.data.errors": "radial.checks",
     "radial.data.open_images": "radial.open_images",
+    "radial.data.pixels": "radial.data.views",
     "radial.data.reading": "radial.data.survey",
     "radial.data.recipes": "radial.data.augmentations",
     "radial.data.stats": "radial.data.statistics",

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import ks_2samp
 from torch import Tensor
 
-from radial.data import pixels, views
+from radial.data import views
 from radial.data.augmentations import RECIPES, View, recipe
 from radial.data.views import Parameters, apply, augment, draw_parameters
 
@@ -124,7 +124,7 @@ def test_hue_of_random_colours_is_torchvisions() -> None:
     x = torch.rand(8, 3, 64, 64)
     shift = torch.linspace(-0.5, 0.5, 8)
     expected = torch.stack([TF.adjust_hue(x[i], float(shift[i])) for i in range(8)])
-    torch.testing.assert_close(pixels.hue(x, shift), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(views.hue(x, shift), expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(("image_size", "size"), [((40, 40), 32), ((256, 200), 96)])
