@@ -17,6 +17,7 @@ MOVED = {
     "radial.data.pixels": "radial.data.views",
     "radial.data.reading": "radial.data.survey",
     "radial.data.recipes": "radial.data.augmentations",
+    "radial.data.splits": "radial.data.images",
     "radial.data.stats": "radial.data.statistics",
     "radial.distance": "radial.rbf.distance",
     "radial.evaluation.heads": "radial.evaluation.fit_head",

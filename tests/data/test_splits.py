@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from radial.data import DataError, load_data
-from radial.data.images import Collection
-from radial.data.splits import Split, split_own, split_paper
+from radial.data.images import Collection, Split, split_own, split_paper
 
 
 def collection(counts: list[int], unlabelled: int = 0, **parts: torch.Tensor) -> Collection:

@@ -19,7 +19,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from radial.data import DataError, OpenImagesV7, load_data
-from radial.data.splits import hash_order
+from radial.data.images import hash_order
 from radial.data.subset import open_subset, split_published
 from radial.open_images.journal import FOLDER
 from radial.open_images.manifest import Manifest, Row, write_manifest

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from radial.checks import DataError
-from radial.data.images import Files, Images, Pixels, decode, resized
-from radial.data.splits import Split
+from radial.data.images import Files, Images, Pixels, Split, decode, resized
 from radial.data.statistics import Counts, in_blocks, mean_std
 from radial.files import write_atomically
 from radial.pictures import open_picture

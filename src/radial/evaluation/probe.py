@@ -22,8 +22,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from radial.checks import check_choice, check_size
-from radial.data.images import Collection, Data
-from radial.data.splits import split_paper
+from radial.data.images import Collection, Data, split_paper
 from radial.evaluation.classification import (
     Classification,
     Part,
@@ -212,7 +211,7 @@ def paper_probe(
 ) -> ProbeResult:
     """The paper's protocol on features x (N, D) of the labelled test split.
 
-    Divided 70/10/20, stratified, by the seed, as :func:`radial.data.splits.split_paper` does;
+    Divided 70/10/20, stratified, by the seed, as :func:`radial.data.images.split_paper` does;
     then :func:`fit_sgd`. What is assumed because the paper does not say it stands in the
     result's ``assumptions``. Kept to compare with published figures: it has not converged, and
     of a dataset split 70/10/20 it trains on a fifth of the images that the exact protocol uses.
