@@ -12,7 +12,9 @@ from types import ModuleType
 MOVED = {
     "radial.calibration": "radial.rbf.calibration",
     "radial.data.decoding": "radial.data.images",
+    "radial.data.downloads": "radial.data.sources",
     "radial.data.errors": "radial.checks",
+    "radial.data.folders": "radial.data.sources",
     "radial.data.open_images": "radial.open_images",
     "radial.data.pixels": "radial.data.views",
     "radial.data.reading": "radial.data.survey",

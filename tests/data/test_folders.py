@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from radial.data import Data, DataError, load_data
-from radial.data.folders import IMAGENET100
+from radial.data.sources import IMAGENET100
 
 
 def names(data: Data) -> dict[str, list[str]]:

@@ -133,9 +133,9 @@ def test_both_ways_to_crop_agree(
 ) -> None:
     view = replace(PLAIN, size=size, flip=0.5)
     images, p = pictures(6, *image_size), drawn(view, 6, image_size)
-    monkeypatch.setattr(pixels, "MATMUL", 0)
+    monkeypatch.setattr(views, "MATMUL", 0)
     one_by_one = apply(images, view, p)
-    monkeypatch.setattr(pixels, "MATMUL", 10**9)
+    monkeypatch.setattr(views, "MATMUL", 10**9)
     torch.testing.assert_close(apply(images, view, p), one_by_one, atol=2e-5, rtol=0)
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from radial.checks import DataError, check_size
-from radial.data.folders import open_folder
 from radial.data.images import Files, decode, hash_order
+from radial.data.sources import open_folder
 from radial.data.statistics import printable
 from radial.files import atomic
 

@@ -10,9 +10,16 @@ from pathlib import Path
 import torch
 
 from radial.checks import DataError, check_choice, check_size
-from radial.data.downloads import open_cifar, open_digits, open_fashion_mnist, open_stl10
-from radial.data.folders import IMAGENET100, open_folder, open_imagenet
 from radial.data.images import Collection, Data, Files, Images, Split, split_own, split_paper
+from radial.data.sources import (
+    IMAGENET100,
+    open_cifar,
+    open_digits,
+    open_fashion_mnist,
+    open_folder,
+    open_imagenet,
+    open_stl10,
+)
 from radial.data.subset import open_subset, split_published
 from radial.data.survey import hold_pixels, read_files
 

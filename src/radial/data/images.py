@@ -1,5 +1,9 @@
 """What data are to the rest of the package: three splits of square uint8 images.
 
+A split is the dataset's own or 70/10/20. What has to be drawn is drawn by scikit-learn's
+``train_test_split``, stratified by class, so that anyone can draw it again: first the 20 % of test,
+then val as an eighth of the rest.
+
 N images of a split, B of a batch, S stored side; decoded pixels are uint8 (3, S, S).
 """
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from radial.checks import DataError, check_size
-from radial.data.folders import open_folder
 from radial.data.images import Files
+from radial.data.sources import open_folder
 from radial.pictures import read_picture
 
 if TYPE_CHECKING:

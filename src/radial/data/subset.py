@@ -23,8 +23,8 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from radial.checks import DataError, check_choice, check_number, check_size
-from radial.data.folders import SUFFIXES
 from radial.data.images import Collection, Files, Split, digest, hash_order
+from radial.data.sources import SUFFIXES
 from radial.open_images.journal import FOLDER, MANIFEST
 from radial.open_images.manifest import read_manifest
 from radial.pictures import read_picture
