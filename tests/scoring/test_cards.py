@@ -20,7 +20,7 @@ from radial.data import load_data
 from radial.evaluation.features import extract
 from radial.metrics.registry import SCORES
 from radial.metrics.spectra import rankme
-from radial.presentation.pages import GREY
+from radial.presentation import GREY
 from radial.scoring.card import Card, ranking
 from radial.scoring.page import page
 from radial.scoring.score import score

@@ -22,7 +22,7 @@ from scipy import stats
 
 from browser_probe import TELL, browse
 from radial.metrics.registry import HEADLINES
-from radial.presentation.formats import fixed, number
+from radial.presentation import fixed, number
 from radial.study.plan import from_values, read_study
 from radial.study.report import page, read_report, write_report
 from radial.study.report.charts import MOST_LINES, MOST_POINTS, curve_panel

@@ -162,7 +162,7 @@ def _score_targets(
     if html is not None:
         if settings.data is None:
             raise ValueError("--html draws features: give --data as well")
-        from radial.presentation.pages import check_plotly
+        from radial.presentation import check_plotly
         from radial.scoring.page import page
 
         check_plotly()  # now, not after minutes of computing

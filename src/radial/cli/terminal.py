@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, NoReturn, get_type_hints
 
 from radial.checks import as_kind, did_you_mean
-from radial.presentation.formats import amount, duration
+from radial.presentation import amount, duration
 
 Run = Callable[[argparse.Namespace], int]
 Command = Callable[["Parser"], Run]  # adds its options to a parser; what is returned runs it

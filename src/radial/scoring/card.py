@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from radial.metrics.registry import HEADLINES, SCORES, layers_of, parse, quality
-from radial.presentation.formats import short_number
+from radial.presentation import short_number
 from radial.verdicts import DEAD_KERNELS, NOT_MEASURED, OK, UNTRAINED
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from radial.metrics.registry import ARROWS, SCORES
-from radial.presentation.formats import number
-from radial.presentation.pages import render
+from radial.presentation import number, render
 from radial.scoring.card import Card
 from radial.scoring.plots import MAP_POINTS, card_colour, kernel_view, spectra_plot
 

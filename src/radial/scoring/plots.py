@@ -19,13 +19,13 @@ from torch import Tensor
 from radial.data.images import Images, resized
 from radial.evaluation.features import Layers
 from radial.metrics.gram import Spectra
-from radial.presentation.formats import number
-from radial.presentation.pages import (
+from radial.presentation import (
     DRAWN,
     GREY,
     LAYOUT,
     check_plotly,
     colour,
+    number,
     plotly_text,
     rounded,
 )

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from radial.files import write_atomically
 from radial.metrics.registry import ARROWS, LAYERS, SCORES
-from radial.presentation.formats import short_number
+from radial.presentation import short_number
 from radial.scoring.card import Card
 
 if TYPE_CHECKING:

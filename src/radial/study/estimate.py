@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from radial.checks import one_line
-from radial.presentation.formats import duration
+from radial.presentation import duration
 from radial.study.plan import Planned, Study
 from radial.training.config import RunConfig
 

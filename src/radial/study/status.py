@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from radial.presentation.formats import duration
+from radial.presentation import duration
 from radial.study.claims import live
 from radial.study.plan import Planned
 from radial.study.store import CHECKPOINTS, Store, Tell

@@ -13,16 +13,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from radial.presentation.formats import (
+from radial.presentation import (
+    COLOURS,
+    FONT,
+    GREY,
+    LAYOUT,
     between,
+    colour,
     fixed,
     known,
     percent,
     plain,
+    plotly_text,
+    rounded,
     with_interval,
     words,
 )
-from radial.presentation.pages import COLOURS, FONT, GREY, LAYOUT, colour, plotly_text, rounded
 from radial.study.analysis.columns import METHODS, method_order, numbers
 from radial.study.analysis.peaks import POOLED
 from radial.study.report.content import Figure, score_label

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from radial.presentation import formats
-from radial.presentation.formats import NOTHING, fixed, known, number, plain
+from radial import presentation
+from radial.presentation import NOTHING, fixed, known, number, plain
 
 BASELINES = {
     "train_loss": "lowest training loss",
@@ -159,7 +159,7 @@ def count(value: Any, **facts: Any) -> Cell:
 
 def percent(value: Any, **facts: Any) -> Cell:
     """A fraction in percent."""
-    return Cell(text=formats.percent(value), sort=value, **facts)
+    return Cell(text=presentation.percent(value), sort=value, **facts)
 
 
 def change(value: Any, **facts: Any) -> Cell:
@@ -177,7 +177,7 @@ def shaded_rho(value: Any, **facts: Any) -> Cell:
 
 
 def p_cell(p: Any) -> Cell:
-    return Cell(text=formats.p_value(p), sort=_order(p))
+    return Cell(text=presentation.p_value(p), sort=_order(p))
 
 
 def any_number(value: Any) -> Cell:

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from radial.metrics.registry import HEADLINES
-from radial.presentation.formats import between, fixed, known, listed, several, with_interval
+from radial.presentation import between, fixed, known, listed, several, with_interval
 from radial.study.analysis.columns import final, method_order
 from radial.study.analysis.peaks import POOLED
 from radial.study.report.content import BASELINES

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from radial.presentation.formats import duration, listed, plain, several, words
+from radial.presentation import duration, listed, plain, several, words
 from radial.study.analysis.analyse import Analysis, analyse
 from radial.study.analysis.columns import SETTINGS, final, frame
 from radial.study.audit.rules import DEAD, Audit, audit

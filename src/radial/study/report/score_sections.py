@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from radial.metrics.registry import ARROWS
-from radial.presentation.formats import between, fixed, known, p_value, with_interval
+from radial.presentation import between, fixed, known, p_value, with_interval
 from radial.study.analysis.columns import METRICS, method_order, numbers, score_columns
 from radial.study.analysis.judging import RANDOM
 from radial.study.report import charts

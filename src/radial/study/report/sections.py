@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from radial.presentation.formats import between, fixed, known, several, words
+from radial.presentation import between, fixed, known, several, words
 from radial.study.analysis.columns import METRICS, final, method_order, numbers
 from radial.study.analysis.peaks import AVERAGE, POOLED
 from radial.study.audit.rules import DEAD, RULES

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from radial.files import atomic, write_atomically
-from radial.presentation.pages import CDN, check_plotly, json_in_page, plotly_script, render
+from radial.presentation import CDN, check_plotly, json_in_page, plotly_script, render
 from radial.study.report.charts import SHAPES
 from radial.study.report.content import Cell, Section, Sheet
 from radial.study.report.headlines import key_figures, summary

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from radial.presentation.pages import json_in_page, render
+from radial.presentation import json_in_page, render
 
 
 def test_light_to_import() -> None:
     """Terminal, status and every page use it."""
     code = (
-        "import sys, radial.presentation.formats, radial.presentation.pages\n"
+        "import sys, radial.presentation\n"
         "heavy = {'torch', 'pandas', 'numpy', 'plotly', 'jinja2', 'rich'}\n"
         "print(*sorted(heavy & set(sys.modules)))"
     )
