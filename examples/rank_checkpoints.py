@@ -19,9 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from radial import RunConfig, evaluate, score, train
-from radial.scoring.card import Card, ranking
+from radial.scoring.card import Card, cell, footnotes, ranking, short_names
 from radial.scoring.settings import EvalSettings, Settings
-from radial.scoring.table import cell, footnotes, short_names
 
 SCORES = ("kernel_retrieval@kernels", "view_retrieval@backbone", "lidar@projector")
 TINY_RUNS = {  # name: head and epochs

@@ -7,6 +7,7 @@ followed, and stay links.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import stat
@@ -71,6 +72,11 @@ def atomic(path: Path | str, mode: str = "w") -> Iterator[IO[Any]]:
 def write_atomically(path: Path | str, content: str | bytes) -> None:
     with atomic(path, "wb" if isinstance(content, bytes) else "w") as file:
         file.write(content)
+
+
+def write_json(path: Path | str, values: Any) -> None:
+    """Indented, as UTF-8; a ValueError for NaN, which JSON does not have."""
+    write_atomically(path, json.dumps(values, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def sweep(folder: Path) -> None:

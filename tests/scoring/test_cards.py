@@ -21,11 +21,10 @@ from radial.evaluation.features import extract
 from radial.metrics.registry import SCORES
 from radial.metrics.spectra import rankme
 from radial.presentation import GREY
-from radial.scoring.card import Card, ranking
+from radial.scoring.card import Card, print_cards, ranking
 from radial.scoring.page import page
 from radial.scoring.score import score
 from radial.scoring.settings import Settings
-from radial.scoring.table import print_cards
 from radial.training.config import RunConfig
 from radial.training.run import train
 

@@ -153,7 +153,7 @@ def _stats(options: Namespace) -> int:
     from rich.console import Console
 
     from radial.data.statistics import folder_statistics, print_statistics
-    from radial.files import check_writable, write_atomically
+    from radial.files import check_writable, write_json
 
     check_writable(options.json)
     with Bars() as bar:
@@ -165,9 +165,7 @@ def _stats(options: Namespace) -> int:
         )
     print_statistics(found, Console())
     if options.json is not None:
-        import json
-
-        write_atomically(options.json, json.dumps(found.to_dict(), indent=2))
+        write_json(options.json, found.to_dict())
     return 0
 
 

@@ -133,7 +133,7 @@ def _score(options: Namespace) -> int:
     names = ("targets", "by", "json", "html", "list")
     targets, by, file, html, listing = (given.pop(name) for name in names)
     if listing:
-        from radial.scoring.table import print_registry
+        from radial.scoring.card import print_registry
 
         print_registry()
         return 0
@@ -149,9 +149,8 @@ def _score_targets(
 
     from radial.files import check_writable, write_atomically
     from radial.metrics.registry import parse
-    from radial.scoring.card import ranking
+    from radial.scoring.card import print_cards, ranking
     from radial.scoring.score import score
-    from radial.scoring.table import print_cards
     from radial.training.rundir import SCORES
 
     check_writable(None if file == "-" else file, html)
@@ -222,7 +221,7 @@ def _keep(directory: str | Path | None, name: str, values: Any) -> None:
     """Beside the run's result.json; where that cannot be written, what was found still counts."""
     if directory is None:
         return
-    from radial.scoring.table import write_json
+    from radial.files import write_json
 
     path = Path(directory) / name
     try:
@@ -238,7 +237,7 @@ def _keep(directory: str | Path | None, name: str, values: Any) -> None:
 
 
 def _write(file: str | None, values: Any) -> None:
-    from radial.scoring.table import write_json
+    from radial.files import write_json
 
     if file == "-":
         print(json.dumps(values, indent=2, allow_nan=False, ensure_ascii=False))

@@ -20,7 +20,7 @@ from sys import intern
 from typing import IO, Any, NamedTuple, Protocol
 
 from radial.checks import DataError, one_line
-from radial.files import atomic, write_atomically
+from radial.files import atomic, write_json
 
 FORMAT = 1
 COLUMNS = (
@@ -180,7 +180,6 @@ def write_manifest(path: Path | str, manifest: Manifest) -> None:
         "classes": dict(sorted(manifest.classes.items())),
         "per_class": manifest.per_class,
     }
-    text = json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     try:
         sidecar(path).unlink(missing_ok=True)
         if path.suffix == ".csv":
@@ -189,7 +188,7 @@ def write_manifest(path: Path | str, manifest: Manifest) -> None:
         else:
             with atomic(path, "wb") as file:
                 _write_parquet(file, manifest.rows)
-        write_atomically(sidecar(path), text)
+        write_json(sidecar(path), about)
     except OSError as error:
         raise DataError(f"cannot write {path}: {error.strerror or error}") from error
 

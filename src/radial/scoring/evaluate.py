@@ -14,10 +14,9 @@ from torch import Tensor
 from radial.data import Data
 from radial.evaluation.classification import knn
 from radial.evaluation.probe import probe
-from radial.scoring.card import PACKAGES
+from radial.scoring.card import PACKAGES, short_names, widened
 from radial.scoring.score import Progress, load_images, network_layers
 from radial.scoring.settings import EvalSettings
-from radial.scoring.table import short_names, widened
 from radial.scoring.targets import Network, build, find
 from radial.training.rundir import versions
 

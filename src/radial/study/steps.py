@@ -111,7 +111,7 @@ def train_apart(config: RunConfig, begun: bool, console: Console) -> None:
 
 
 def evaluate(job: Job) -> None:
-    from radial.scoring.table import write_json
+    from radial.files import write_json
 
     settings, began = job.study.evaluation(job.config.data), time.perf_counter()
     assert settings is not None
@@ -124,7 +124,7 @@ def evaluate(job: Job) -> None:
 
 
 def score(job: Job) -> None:
-    from radial.scoring.table import write_json
+    from radial.files import write_json
 
     began = time.perf_counter()
     card = _scored(job, job.directory)
@@ -134,7 +134,7 @@ def score(job: Job) -> None:
 
 def checkpoints(job: Job) -> None:
     """Evaluation and scores of every kept checkpoint but the last epoch's, which is the run's."""
-    from radial.scoring.table import write_json
+    from radial.files import write_json
 
     settings, began = job.study.evaluation(job.config.data), time.perf_counter()
     with (job.directory / METRICS).open(encoding="utf-8", newline="") as file:

@@ -28,7 +28,7 @@ from typing import Any
 
 import yaml
 
-from radial.files import write_atomically
+from radial.files import write_atomically, write_json
 from radial.study.plan import Study, read_study
 from radial.training.config import RunConfig
 from radial.training.rundir import EVALUATION, RESULT, SCORES
@@ -136,7 +136,7 @@ class Store:
             "session": session,
             "attempts": self.failure(run).get("attempts", 0) + 1,
         }
-        write_atomically(self._failure(run), json.dumps(values, indent=2))
+        write_json(self._failure(run), values)
 
     def failure(self, run: str) -> dict[str, Any]:
         """What went wrong the last time; empty where nothing did."""
