@@ -23,8 +23,8 @@ from radial.study.analysis import paired_heads
 from radial.study.executors import run_local, shares
 from radial.study.plan import Study
 from radial.study.report import write_report
+from radial.study.results import read_runs
 from radial.study.store import Store
-from radial.study.table import read_runs
 
 
 def digits_as_files(root: Path) -> Path:

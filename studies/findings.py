@@ -27,7 +27,7 @@ from radial.study.analysis.columns import final
 from radial.study.analysis.peaks import t_interval
 from radial.study.audit import audit
 from radial.study.report import write_report
-from radial.study.table import directions
+from radial.study.results import directions
 
 DOCS = Path(__file__).parents[1] / "docs"
 KEPT = DOCS / "findings"

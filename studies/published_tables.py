@@ -4,7 +4,7 @@
     radial study audit published.parquet
 
 FOLDER holds pairs of CSV files, at any depth: X_DATA.csv of training beside X-eval_DATA.csv of the
-evaluation. The columns that come out are those of radial.study.table. What the exports get wrong,
+evaluation. The columns that come out are those of radial.study.results. What the exports get wrong,
 or leave out:
 
 - ``learning_rate``, ``weight_decay`` and ``epochs`` of the evaluation are the probe's: a run's
@@ -26,7 +26,7 @@ from pathlib import Path
 import pandas as pd
 
 from radial.files import atomic
-from radial.study.table import ONLY_RBFN
+from radial.study.results import ONLY_RBFN
 from radial.training.config import PAPER
 
 RBF = "rbfn_projection_head_"

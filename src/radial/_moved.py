@@ -40,6 +40,7 @@ MOVED = {
     "radial.scoring.table": "radial.scoring.card",
     "radial.study.grid": "radial.study.plan",
     "radial.study.slurm": "radial.study.executors",
+    "radial.study.table": "radial.study.results",
     "radial.training.building": "radial.training.build",
     "radial.training.checkpoint": "radial.checkpoints",
     "radial.training.conventions": "radial.training.rundir",

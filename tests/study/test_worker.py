@@ -18,10 +18,10 @@ from radial.cli import main
 from radial.study import worker as module
 from radial.study.claims import MOST, claim, newest
 from radial.study.plan import Study
+from radial.study.results import read_runs
 from radial.study.status import Watcher, count, headline
 from radial.study.steps import STEPS, Job
 from radial.study.store import EVALUATION, RESULT, SCORES, Store, left_out
-from radial.study.table import read_runs
 from radial.study.worker import Worker
 
 Make = Callable[..., Study]

@@ -202,7 +202,7 @@ def _audit(options: Namespace) -> int:
     from radial.files import check_writable, write_atomically
     from radial.study.analysis.columns import final
     from radial.study.audit import audit, print_audit
-    from radial.study.table import directions, read_runs
+    from radial.study.results import directions, read_runs
 
     check_writable(options.csv)
     runs = final(read_runs(options.runs, all_runs=options.all_runs, tell=warn))
@@ -266,8 +266,8 @@ def _demo(options: Namespace) -> int:
     from rich.console import Console
 
     from radial.study.report import write_report
+    from radial.study.results import read_runs
     from radial.study.status import overview
-    from radial.study.table import read_runs
 
     Console().print(overview(read_runs(options.out)), highlight=False)
     print(f"\n{time.monotonic() - began:.0f} s")

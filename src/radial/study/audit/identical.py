@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from radial.study.analysis.columns import SETTINGS
-from radial.study.table import ONLY_RBFN
+from radial.study.results import ONLY_RBFN
 
 SAME = 5e-7  # accuracies are the same to six digits
 LEAST = 3  # runs make a group

@@ -69,7 +69,7 @@ class Audit:
 
 
 def audit(runs: pd.DataFrame, better: Mapping[str, str] = MappingProxyType({})) -> Audit:
-    """Look over the runs, a row each (see table.py).
+    """Look over the runs, a row each (see results.py).
 
     Args:
         better: which way each score (a column with an @) is better: higher, lower, near 1; those

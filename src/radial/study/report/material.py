@@ -19,9 +19,9 @@ from radial.study.analysis.analyse import Analysis, analyse
 from radial.study.analysis.columns import SETTINGS, final, frame
 from radial.study.audit.rules import DEAD, Audit, audit
 from radial.study.report import charts
+from radial.study.results import directions, read_runs
 from radial.study.status import Watcher, count
 from radial.study.store import STUDY, Store, Tell, read_json
-from radial.study.table import directions, read_runs
 from radial.training.rundir import ENVIRONMENT, METRICS, MONITOR, SCORES, versions
 
 SHOWN_DIGITS = 3  # of a fraction: percent with one decimal

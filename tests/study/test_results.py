@@ -11,7 +11,7 @@ import pytest
 
 from radial.cli import main
 from radial.study.report.write import write_table
-from radial.study.table import read_runs
+from radial.study.results import read_runs
 
 RUNS = pd.DataFrame(
     {
@@ -86,5 +86,5 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
 
 
 def test_no_torch() -> None:
-    code = "import sys, radial.study.table, radial.study.audit; sys.exit('torch' in sys.modules)"
+    code = "import sys, radial.study.results, radial.study.audit; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -107,7 +107,7 @@ def read_table(path: Path | str) -> pd.DataFrame:
         why = one_line(error)
         raise ValueError(f"{path} cannot be read as a table of results: {why}") from error
     if missing := [name for name in NEEDED if name not in table]:
-        raise ValueError(f"{path} has no column {', '.join(missing)}: see radial.study.table")
+        raise ValueError(f"{path} has no column {', '.join(missing)}: see radial.study.results")
     if table.empty:
         raise ValueError(f"{path} has no runs")
     for name in NEEDED:
