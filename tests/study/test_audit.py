@@ -18,8 +18,7 @@ from scipy.stats import rankdata
 from study_cases import exported, published
 
 from radial.methods import METHODS
-from radial.study.audit import audit, print_audit
-from radial.study.audit.rules import RULES, gaps
+from radial.study.audit import RULES, audit, gaps, print_audit
 from radial.verdicts import constant_loss
 
 DATASETS = {"imagenet-100": "ImageNet100", "open-images-v7-50": "OpenImagesV7-50"}

@@ -17,7 +17,7 @@ import pandas as pd
 from radial.presentation import duration, listed, plain, several, words
 from radial.study.analysis.analyse import Analysis, analyse
 from radial.study.analysis.columns import SETTINGS, final, frame
-from radial.study.audit.rules import DEAD, Audit, audit
+from radial.study.audit import DEAD, Audit, audit
 from radial.study.report import charts
 from radial.study.results import directions, read_runs
 from radial.study.status import Watcher, count

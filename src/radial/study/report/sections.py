@@ -16,7 +16,7 @@ import pandas as pd
 from radial.presentation import between, fixed, known, several, words
 from radial.study.analysis.columns import METRICS, final, method_order, numbers
 from radial.study.analysis.peaks import AVERAGE, POOLED
-from radial.study.audit.rules import DEAD, RULES
+from radial.study.audit import DEAD, RULES
 from radial.study.report import charts, score_sections
 from radial.study.report.content import (
     Block,
