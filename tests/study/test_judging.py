@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from radial.study.analysis.correlation import fisher_mean
+from radial.study.analysis.correlation import Groups, fisher_mean
 from radial.study.analysis.judging import (
     compare_scores,
     expected_regret,
@@ -21,7 +21,6 @@ from radial.study.analysis.judging import (
     within,
 )
 from radial.study.analysis.peaks import seed_floor
-from radial.study.analysis.resampling import Groups
 
 UP = {"s@x": "higher"}
 

@@ -267,7 +267,7 @@ def _demo(options: Namespace) -> int:
 
     from radial.study.report import write_report
     from radial.study.results import read_runs
-    from radial.study.status import overview
+    from radial.study.results import overview
 
     Console().print(overview(read_runs(options.out)), highlight=False)
     print(f"\n{time.monotonic() - began:.0f} s")

@@ -30,6 +30,7 @@ from typing import Any
 
 import pandas as pd
 import yaml
+from rich.table import Table
 
 from radial.checks import one_line
 from radial.study.plan import MACHINE
@@ -197,3 +198,25 @@ def directions(runs: pd.DataFrame) -> dict[str, str]:
 
     names = {column: column.partition("@")[0] for column in columns}
     return {column: REGISTRY[name].better for column, name in names.items() if name in REGISTRY}
+
+
+def overview(runs: pd.DataFrame) -> Table:
+    """For each method and head: how its runs ended, and how accurate they are."""
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("method", "head", "runs", "verdict", "loss", "of a constant", "accuracy"):
+        shown.add_column(name, justify="left" if name in ("method", "head", "verdict") else "right")
+    for (method, head), group in runs.groupby(["method", "head"], sort=False):
+        low, high = group["accuracy"].min(), group["accuracy"].max()
+        shown.add_row(
+            method,
+            head,
+            str(len(group)),
+            ", ".join(group["verdict"].unique()),
+            f"{group['train_loss'].median():.2f}",
+            f"{group['constant_loss'].median():.2f}",
+            f"{low:.1%} – {high:.1%}",
+        )
+    start = runs["start_accuracy"]
+    shown.caption = f"the backbone before its first step: {start.min():.1%} – {start.max():.1%}"
+    shown.caption_justify = "left"
+    return shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -15,9 +15,6 @@ from radial.study.claims import live
 from radial.study.plan import Planned
 from radial.study.store import CHECKPOINTS, Store, Tell
 from radial.training.rundir import EVALUATION, METRICS, RESULT, SCORES
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STEPS = {
     RESULT: "training",
@@ -101,26 +98,4 @@ def table(states: Sequence[State], which: Sequence[str] = tuple(STATES)) -> Tabl
         if state.state in which:
             note = state.note or (duration(state.seconds) if state.seconds else "")
             shown.add_row(state.run.id, Text(state.state, style=STATES[state.state]), Text(note))
-    return shown
-
-
-def overview(runs: pd.DataFrame) -> Table:
-    """For each method and head: how its runs ended, and how accurate they are."""
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("method", "head", "runs", "verdict", "loss", "of a constant", "accuracy"):
-        shown.add_column(name, justify="left" if name in ("method", "head", "verdict") else "right")
-    for (method, head), group in runs.groupby(["method", "head"], sort=False):
-        low, high = group["accuracy"].min(), group["accuracy"].max()
-        shown.add_row(
-            method,
-            head,
-            str(len(group)),
-            ", ".join(group["verdict"].unique()),
-            f"{group['train_loss'].median():.2f}",
-            f"{group['constant_loss'].median():.2f}",
-            f"{low:.1%} – {high:.1%}",
-        )
-    start = runs["start_accuracy"]
-    shown.caption = f"the backbone before its first step: {start.min():.1%} – {start.max():.1%}"
-    shown.caption_justify = "left"
     return shown

@@ -35,12 +35,12 @@ from radial.study.analysis.columns import (
 )
 from radial.study.analysis.correlation import (
     FEWEST,
+    Groups,
     fisher_mean,
     kendall,
     partial_spearman,
     spearman,
 )
-from radial.study.analysis.resampling import Groups
 
 WITHIN_COLUMNS = ("data", "score", "kind", "method", "n", "kendall", "spearman")
 JUDGE_COLUMNS = ("data", "score", "kind", "better", "n", "methods", "kendall", "spearman", "low",
