@@ -15,8 +15,7 @@ import pytest
 
 from radial.cli import main
 from radial.study.plan import from_values
-from radial.study.status import Watcher, count
-from radial.study.store import Store
+from radial.study.store import Store, Watcher, count
 
 pytestmark = pytest.mark.slow
 

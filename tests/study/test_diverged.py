@@ -14,8 +14,7 @@ from radial.study.analysis.analyse import analyse
 from radial.study.audit import audit
 from radial.study.plan import Study
 from radial.study.results import directions, read_runs
-from radial.study.status import Watcher, count
-from radial.study.store import EVALUATION, Store
+from radial.study.store import EVALUATION, Store, Watcher, count
 from radial.study.worker import Worker
 
 Make = Callable[..., Study]

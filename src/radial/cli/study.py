@@ -80,7 +80,7 @@ def _run(options: Namespace) -> int:
     store = _store(options, study)
     from rich.console import Console
 
-    from radial.study.status import count, headline, table
+    from radial.study.store import count, headline, table
 
     console = Console(stderr=True)
     console.print(f"{study.name}: {len(runs)} runs in {store.path}", highlight=False, markup=False)
@@ -124,8 +124,7 @@ def status(parser: Parser) -> Run:
 def _status(options: Namespace) -> int:
     from rich.console import Console
 
-    from radial.study.status import STATES, Watcher, headline, table
-    from radial.study.store import Store, left_out
+    from radial.study.store import STATES, Store, Watcher, headline, left_out, table
 
     store = Store(options.directory)
     states = Watcher(store, tell=warn).look()
@@ -266,8 +265,7 @@ def _demo(options: Namespace) -> int:
     from rich.console import Console
 
     from radial.study.report import write_report
-    from radial.study.results import read_runs
-    from radial.study.results import overview
+    from radial.study.results import overview, read_runs
 
     Console().print(overview(read_runs(options.out)), highlight=False)
     print(f"\n{time.monotonic() - began:.0f} s")

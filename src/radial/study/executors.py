@@ -25,8 +25,7 @@ from rich.text import Text
 from radial.checks import check_size, one_line
 from radial.files import write_atomically
 from radial.study.claims import MOST
-from radial.study.status import State, Watcher, count, headline, table
-from radial.study.store import STUDY, Store
+from radial.study.store import STUDY, State, Store, Watcher, count, headline, table
 
 POLL = 0.5  # seconds
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

@@ -20,8 +20,7 @@ from radial.study.analysis.columns import SETTINGS, final, frame
 from radial.study.audit import DEAD, Audit, audit
 from radial.study.report import charts
 from radial.study.results import directions, read_runs
-from radial.study.status import Watcher, count
-from radial.study.store import STUDY, Store, Tell, read_json
+from radial.study.store import STUDY, Store, Tell, Watcher, count, read_json
 from radial.training.rundir import ENVIRONMENT, METRICS, MONITOR, SCORES, versions
 
 SHOWN_DIGITS = 3  # of a fraction: percent with one decimal
