@@ -32,7 +32,6 @@ MOVED = {
     "radial.layer": "radial.rbf.layer",
     "radial.metrics.assignments": "radial.metrics.separation",
     "radial.metrics.kernels": "radial.metrics.separation",
-    "radial.metrics.retrieval": "radial.metrics.multiview",
     "radial.optim": "radial.rbf.optim",
     "radial.scoring.labels": "radial.scoring.evaluate",
     "radial.scoring.results": "radial.scoring.card",

@@ -10,7 +10,12 @@ import torch
 from sklearn.metrics import davies_bouldin_score, silhouette_score
 from torch import Tensor
 
-from radial.metrics.clusters import kmeans_davies_bouldin, kmeans_silhouette
+from radial.metrics.clusters import (
+    cluster_learnability,
+    kmeans_agreement,
+    kmeans_davies_bouldin,
+    kmeans_silhouette,
+)
 
 SCORES = [kmeans_silhouette, kmeans_davies_bouldin]
 
@@ -74,3 +79,44 @@ def test_at_most_4096_samples_are_used() -> None:
 def test_bad_input(score, z: Tensor, settings: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         score(z, **settings)
+
+
+def test_learnability_equals_scikit_learn() -> None:
+    """The same clusters by scikit-learn, and its own 1-NN of cosines trained on each half."""
+    from sklearn.cluster import KMeans
+    from sklearn.neighbors import KNeighborsClassifier
+
+    z = torch.randn(200, 5, generator=torch.Generator().manual_seed(0)).double()
+    order = torch.randperm(200, generator=torch.Generator().manual_seed(0))
+    x = z[order].numpy()
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    y = KMeans(14, n_init=1, random_state=0).fit_predict(x)
+    right = 0
+    for known, asked in ((slice(0, 100), slice(100, 200)), (slice(100, 200), slice(0, 100))):
+        neighbour = KNeighborsClassifier(1, metric="cosine").fit(x[known], y[known])
+        right += int((neighbour.predict(x[asked]) == y[asked]).sum())
+    assert cluster_learnability(z) == pytest.approx(right / 200)
+
+
+def test_learnability_of_clusters_and_of_none() -> None:
+    generator = torch.Generator().manual_seed(0)
+    corners = torch.eye(20).repeat(20, 1) + 0.01 * torch.randn(400, 20, generator=generator)
+    assert cluster_learnability(corners) == 1.0
+    assert cluster_learnability(torch.randn(400, 200, generator=generator)) < 0.3
+
+
+def test_agreement_of_two_views() -> None:
+    from sklearn.metrics import adjusted_mutual_info_score
+
+    z, labels = blobs(0.2)
+    same = torch.stack([z, 3.0 * z + 1.0], dim=1)
+    assert kmeans_agreement(same, clusters=4) == pytest.approx(1.0)
+    order = torch.randperm(len(z), generator=torch.Generator().manual_seed(0))
+    apart = torch.stack([z, z[order]], dim=1)
+    exact = adjusted_mutual_info_score(labels, labels[order.numpy()])
+    assert kmeans_agreement(apart, clusters=4) == pytest.approx(exact, abs=1e-9)
+    assert abs(exact) < 0.05
+    with pytest.raises(ValueError, match="different samples are needed"):
+        kmeans_agreement(torch.ones(20, 2, 3))
+    with pytest.raises(ValueError, match=r"views must have shape"):
+        kmeans_agreement(torch.ones(20, 1, 3))

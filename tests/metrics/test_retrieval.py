@@ -1,4 +1,4 @@
-"""Whether views of an image find each other: against brute force, and where it is known."""
+"""Whether views of an image find each other, by all rivals: against loops, and where known."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from radial.metrics.compute import Sample
-from radial.metrics.multiview import view_retrieval
 from radial.metrics.registry import RETRIEVAL_IMAGES as IMAGES
 from radial.metrics.registry import SCORES
+from radial.metrics.retrieval import acr, arc, gacr, info_nce, view_retrieval
 from radial.metrics.scores import Scores
 
 
@@ -104,3 +104,117 @@ def test_refused_shrinkage_and_nan() -> None:
         view_retrieval(torch.randn(4, 2, 3), shrinkage=0.0)
     with pytest.raises(ValueError, match="views"):
         view_retrieval(torch.full((4, 2, 3), math.nan))
+
+
+def some_views(noise: float = 0.8, q: int = 3) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    images = 1.0 + torch.randn(24, 1, 7, generator=generator)
+    return (images + noise * torch.randn(24, q, 7, generator=generator)).double()
+
+
+def unit(views: np.ndarray) -> np.ndarray:
+    return views / np.linalg.norm(views, axis=-1, keepdims=True)
+
+
+def test_the_two_by_two_of_whitening_and_log_rank() -> None:
+    views = some_views()
+    z = unit(views.numpy().reshape(72, 7))
+    logs, first = [], []
+    for i in range(72):
+        order = sorted((j for j in range(72) if j != i), key=lambda j: -float(z[i] @ z[j]))
+        rank = next(k for k, j in enumerate(order) if j // 3 == i // 3)
+        logs.append(math.log(1 + rank))
+        first.append(rank == 0)
+    plain = 1 - np.mean(logs) / math.log(72 - 3 + 1)
+    assert view_retrieval(views, whiten=False) == pytest.approx(plain, abs=1e-12)
+    assert view_retrieval(views, whiten=False, top1=True) == pytest.approx(np.mean(first))
+    assert acr(views) == pytest.approx(1 - np.mean(first))
+    assert view_retrieval(views, top1=True) != view_retrieval(views, top1=True, whiten=False)
+
+
+def test_confusion_by_scikit_learn() -> None:
+    from sklearn.neighbors import NearestNeighbors
+
+    z = unit(some_views().numpy().reshape(72, 7))
+    index = NearestNeighbors(n_neighbors=2).fit(z).kneighbors(z, return_distance=False)[:, 1]
+    assert acr(some_views()) == pytest.approx(np.mean(index // 3 != np.arange(72) // 3))
+
+
+@pytest.mark.parametrize("over", ["mean", "min", "max"])
+def test_generalised_confusion_equals_a_loop(over: str) -> None:
+    views = some_views()
+    z = unit(views.numpy())
+    taken = {"mean": np.mean, "min": np.min, "max": np.max}[over]
+    wrong = []
+    for i in range(24):
+        for a in range(3):
+            far = [np.linalg.norm(z[j] - z[i, a], axis=1) for j in range(24)]
+            far[i] = np.delete(far[i], a)
+            wrong.append(int(np.argmin([taken(each) for each in far])) != i)
+    assert gacr(views, over=over) == pytest.approx(np.mean(wrong))
+    if over == "min":
+        assert gacr(views, over=over) == acr(views)
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_info_nce_equals_a_loop(whiten: bool) -> None:
+    views = some_views()
+    x = views.numpy().reshape(72, 7)
+    if whiten:
+        x = x - x.mean(0)
+        covariance = np.cov(x.T, bias=True)
+        level = np.trace(covariance) / 7
+        values, axes = np.linalg.eigh(0.9 * covariance + 0.1 * level * np.eye(7))
+        x = x @ axes / np.sqrt(values)
+    e = np.exp(unit(x) @ unit(x).T / 0.2)
+    image = np.arange(72) // 3
+    losses = [
+        -math.log(e[i, j] / (e[i, j] + e[i, image != image[i]].sum()))
+        for i in range(72)
+        for j in range(72)
+        if i != j and image[i] == image[j]
+    ]
+    assert info_nce(views, whiten=whiten) == pytest.approx(np.mean(losses), abs=1e-10)
+
+
+def test_closed_forms_of_the_rivals() -> None:
+    code = torch.eye(16)[:, None].expand(-1, 3, -1)  # q views alike, images orthogonal
+    collapsed = torch.ones(16, 3, 5)
+    assert (acr(code), acr(collapsed)) == (0.0, 1.0)
+    for over in ("mean", "min", "max"):
+        assert (gacr(code, over=over), gacr(collapsed, over=over)) == (0.0, 1.0)
+    assert info_nce(code) == pytest.approx(math.log(1 + 45 * math.exp(-5.0)))
+    for whiten in (False, True):
+        assert info_nce(collapsed, whiten=whiten) == pytest.approx(math.log(46))
+    assert view_retrieval(collapsed, whiten=False) == 0.0
+    # a common mean hides what tells images apart from the plain ones, not from the whitened
+    noisy = 50.0 + some_views()
+    assert info_nce(noisy) > info_nce(some_views()) + 0.5
+    assert info_nce(noisy, whiten=True) == pytest.approx(info_nce(some_views(), whiten=True))
+
+
+def test_relative_confusion() -> None:
+    assert arc(0.1, 0.1) == 1.0
+    assert arc(0.0, 0.75) == 4.0
+    with pytest.raises(ValueError, match="confuses all views"):
+        arc(0.5, 1.0)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        arc(1.5, 0.5)
+    sample = Sample(views=some_views(0.3), start_views=some_views(1.5))
+    assert SCORES["arc"].fn(sample) == pytest.approx(
+        (1 - acr(some_views(0.3))) / (1 - acr(some_views(1.5)))
+    )
+    assert SCORES["garc_max"].fn(sample) > 1.0
+    scores = Scores(["arc"], repeats=0)
+    scores.update("backbone", views=some_views())
+    assert scores.compute() == ()  # a target whose start is not known has no such score
+
+
+def test_scores_of_one_sample_share_their_gallery() -> None:
+    sample = Sample(views=some_views())
+    assert sample.gallery("views") is sample.gallery("views")
+    assert sample.half(0, 0).gallery("views").n == 12
+    with pytest.raises(ValueError, match="unknown over 'median'"):
+        gacr(some_views(), over="median")
+    with pytest.raises(ValueError, match="temperature"):
+        info_nce(some_views(), temperature=0.0)

@@ -61,6 +61,7 @@ def extract_layers(
     image_size: int,
     view: View | None = None,
     q: int = 1,
+    turned: bool = False,
     seed: int = 0,
     batch: int = 256,
     cache: Cache | None = None,
@@ -72,7 +73,8 @@ def extract_layers(
     random views of each image, the views of one image together: (n, q, ·). The parameters of
     view number v are drawn for all images at once from (seed, v). So they depend neither on
     ``batch`` nor on how many views there are, and torch's own random state is not touched;
-    they belong to the image's place, not to its content.
+    they belong to the image's place, not to its content. With ``turned``, of the centre turned by
+    0, 90, 180 and 270 degrees: (n, 4, ·).
 
     Computed where the parameters of the backbone are and in their precision. ``progress`` is
     called with the views done and their total after each batch of each view. ``cache`` keeps
@@ -100,13 +102,15 @@ def extract_layers(
         raise ValueError(f"std must be positive, not {std.tolist()}")
     if view is None and q > 1:
         raise ValueError(f"q={q} views of an image need a view: without one all would be alike")
+    if turned and view is not None:
+        raise ValueError("an image is turned or seen by random views, not both")
     key = ""
     if cache is not None:
         settings = {
             "image_size": image_size,
             "mean": mean.tolist(),
             "std": std.tolist(),
-            "view": None if view is None else [asdict(view), q, seed],
+            "view": ("turned" if turned else None) if view is None else [asdict(view), q, seed],
             "batch": batch,  # which can change the last bit
             "device": _place(backbone).device.type,
         }
@@ -117,13 +121,14 @@ def extract_layers(
                 progress(len(images) * q, len(images) * q)
             return Layers(**known)
     if view is None:
-        inputs = [_centre(backbone, images, image_size, mean, std)]
+        quarters = range(4 if turned else 1)
+        inputs = [_centre(backbone, images, image_size, mean, std, turn) for turn in quarters]
     else:
         inputs = [_view(backbone, images, view, _seed(seed, v), mean, std) for v in range(q)]
     outputs = _run(backbone, projection_head, images, inputs, batch, progress)
     for name, values in outputs.items():
         _check_images_finite(name, values)
-    if view is None:
+    if view is None and not turned:
         outputs = {name: values[:, 0] for name, values in outputs.items()}
     if cache is not None:
         cache.put(key, outputs)
@@ -131,7 +136,12 @@ def extract_layers(
 
 
 def _centre(
-    backbone: nn.Module, images: Images, image_size: int, mean: Tensor, std: Tensor
+    backbone: nn.Module,
+    images: Images,
+    image_size: int,
+    mean: Tensor,
+    std: Tensor,
+    quarter_turns: int = 0,
 ) -> Prepare:
     check_size("image_size", image_size)
     if image_size > images.stored_size:
@@ -144,7 +154,8 @@ def _centre(
     side = slice(margin, margin + image_size)
 
     def prepare(pixels: Tensor, start: int) -> Tensor:
-        return (pixels[:, :, side, side].to(place) / 255.0 - mean) / std
+        x = (pixels[:, :, side, side].to(place) / 255.0 - mean) / std
+        return torch.rot90(x, quarter_turns, (2, 3)) if quarter_turns else x
 
     return prepare
 

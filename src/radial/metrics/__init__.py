@@ -7,12 +7,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from radial.metrics.clusters import kmeans_davies_bouldin, kmeans_silhouette
+    from radial.metrics.clusters import (
+        cluster_learnability,
+        kmeans_agreement,
+        kmeans_davies_bouldin,
+        kmeans_silhouette,
+    )
     from radial.metrics.dimension import mst_dimension, two_nn
     from radial.metrics.gram import Spectra
     from radial.metrics.hypersphere import self_cluster, uniformity, w2_uniformity
-    from radial.metrics.multiview import alignment, lidar, view_retrieval
+    from radial.metrics.multiview import alignment, lidar
     from radial.metrics.registry import SCORES, ScoreInfo
+    from radial.metrics.retrieval import Gallery, acr, arc, gacr, info_nce, view_retrieval
+    from radial.metrics.rotation import rotation_probe
     from radial.metrics.scores import Score, Scores, compare
     from radial.metrics.separation import (
         agreement,
@@ -34,18 +41,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCORES",
+    "Gallery",
     "Score",
     "ScoreInfo",
     "Scores",
     "Spectra",
+    "acr",
     "agreement",
     "alignment",
     "alpha_req",
+    "arc",
     "center_rank",
     "center_spread",
+    "cluster_learnability",
     "compare",
     "decorrelation",
+    "gacr",
+    "info_nce",
     "information",
+    "kmeans_agreement",
     "kmeans_davies_bouldin",
     "kmeans_silhouette",
     "lidar",
@@ -55,6 +69,7 @@ __all__ = [
     "participation_ratio",
     "rankme",
     "rankme_centred",
+    "rotation_probe",
     "self_cluster",
     "sns",
     "stable_rank",
@@ -65,12 +80,16 @@ __all__ = [
 ]
 
 _HOME = {
-    "clusters": ("kmeans_davies_bouldin", "kmeans_silhouette"),
+    "clusters": (
+        "cluster_learnability", "kmeans_agreement", "kmeans_davies_bouldin", "kmeans_silhouette",
+    ),
     "dimension": ("mst_dimension", "two_nn"),
     "gram": ("Spectra",),
     "hypersphere": ("self_cluster", "uniformity", "w2_uniformity"),
-    "multiview": ("alignment", "lidar", "view_retrieval"),
+    "multiview": ("alignment", "lidar"),
     "registry": ("SCORES", "ScoreInfo"),
+    "retrieval": ("Gallery", "acr", "arc", "gacr", "info_nce", "view_retrieval"),
+    "rotation": ("rotation_probe",),
     "scores": ("Score", "Scores", "compare"),
     "separation": (
         "agreement", "center_rank", "center_spread", "information", "occupancy", "sns",

@@ -12,13 +12,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor
+from torch.nn import functional as F
 
-from radial.checks import check_size
+from radial.checks import check_finite, check_size, check_tensor
 from radial.metrics.dimension import distinct
 from radial.metrics.gram import check_features
 
 _SAMPLES = 4096  # at most; the silhouette looks at all their pairs
 _STARTS = 3
+_LEARNABLE = 1024  # samples at most, √1024 = 32 clusters
+_AGREEING = 1024  # images at most
 
 
 class Clusters(NamedTuple):
@@ -85,21 +88,107 @@ def kmeans_davies_bouldin(z: Tensor | Clusters, *, clusters: int = 10, seed: int
     return float(davies_bouldin_score(*_clusters(z, clusters, seed)))
 
 
+def cluster_learnability(z: Tensor, *, seed: int = 0) -> float:
+    """How well nearest neighbours predict k-means clusters: CL of CLID; higher is better.
+
+        CL = 1/N Σ_i [ŷ_i = y_i]
+
+    with y the clusters of a k-means of all N samples into √N clusters, and ŷ_i that of the nearest
+    sample of the half that sample i is not of; unit length, so that distances are cosines. Lu et
+    al., 2022, https://arxiv.org/abs/2206.01251: their abstract says as much. That there are √N
+    clusters, one neighbour and two halves is from independent implementations; the paper's own
+    text was not at hand. Here each half predicts the other, there one of them. CLID adds TwoNN's
+    dimension, *higher* being better there, after standardising both over the pool of runs:
+    :func:`radial.study.analysis.columns.with_clid`.
+
+    Args:
+        z: (N, D); at most 1,024 of them, drawn by ``seed``.
+        seed: of the draw, the halves and k-means.
+
+    Returns:
+        The accuracy, 0 to 1.
+
+    Raises:
+        ValueError: if fewer than √N + 1 samples differ, or a value is NaN or inf.
+
+    Example:
+        >>> corners = torch.eye(5).repeat(7, 1)
+        >>> cluster_learnability(corners + 1e-3 * torch.arange(35.0)[:, None])
+        1.0
+    """
+    check_features(z, least=4)
+    check_size("seed", seed, minimum=0)
+    order = torch.randperm(len(z), generator=Generator().manual_seed(seed))[:_LEARNABLE]
+    x = F.normalize(z.detach().cpu()[order].double(), dim=1)
+    found = kmeans(x, clusters=max(2, int(len(x) ** 0.5)), seed=seed, starts=1, shuffle=False)
+    labels = torch.as_tensor(found.labels)
+    halves = torch.arange(len(x)).tensor_split(2)  # x is in random order already
+    right = sum(
+        int((labels[known[(x[asked] @ x[known].T).argmax(1)]] == labels[asked]).sum())
+        for known, asked in (halves, halves[::-1])
+    )
+    return right / len(x)
+
+
+def kmeans_agreement(views: Tensor, *, clusters: int = 10, seed: int = 0) -> float:
+    """Adjusted mutual information of the k-means clusters of two views; higher is better.
+
+        AMI = (I(C₁; C₂) − E I) / (½ (H(C₁) + H(C₂)) − E I)
+
+    C₁ of the first views and C₂ of the second, each by a k-means of its own: 1 where images fall
+    into the same clusters, 0 at chance. Xu, Lowe, Trappenberg, 2024,
+    https://arxiv.org/abs/2409.06612, who take as many clusters as there are classes; AMI by
+    scikit-learn.
+
+    Args:
+        views: (n, q, D); the first two views of the first 1,024 images at most.
+        clusters: of each k-means.
+        seed: of both.
+
+    Returns:
+        The agreement, at most 1.
+
+    Raises:
+        ValueError: for another shape, or if fewer than ``clusters`` + 1 views differ.
+
+    Example:
+        >>> corners = torch.eye(4).repeat(8, 1) + 1e-3 * torch.arange(32.0)[:, None]
+        >>> kmeans_agreement(corners[:, None].expand(-1, 2, -1), clusters=4)
+        1.0
+    """
+    from sklearn.metrics import adjusted_mutual_info_score
+
+    check_tensor("views", views)
+    if views.dim() != 3 or views.shape[1] < 2:
+        raise ValueError(f"views must have shape (n, q ≥ 2, D), not {tuple(views.shape)}")
+    check_finite("views", views)
+    few = views[:_AGREEING]
+    first, second = (
+        kmeans(few[:, v], clusters=clusters, seed=seed, shuffle=False).labels for v in (0, 1)
+    )
+    return float(adjusted_mutual_info_score(first, second))
+
+
 def _clusters(z: Tensor | Clusters, clusters: int, seed: int) -> Clusters:
     return z if isinstance(z, Clusters) else kmeans(z, clusters=clusters, seed=seed)
 
 
-def kmeans(z: Tensor, *, clusters: int = 10, seed: int = 0) -> Clusters:
-    """k-means by scikit-learn; both scores take its result in place of the samples."""
+def kmeans(
+    z: Tensor, *, clusters: int = 10, seed: int = 0, starts: int = _STARTS, shuffle: bool = True
+) -> Clusters:
+    """k-means by scikit-learn, the best of some starts; scores take it in place of the samples.
+
+    At most 4,096 samples, drawn by ``seed``; without ``shuffle`` the first of them, in order.
+    """
     from sklearn.cluster import KMeans
 
     check_features(z)
     check_size("clusters", clusters, minimum=2)
     check_size("seed", seed, minimum=0)
     z = z.detach().cpu()
-    order = torch.randperm(len(z), generator=Generator().manual_seed(seed))[:_SAMPLES]
-    x = z[order]
+    order = torch.randperm(len(z), generator=Generator().manual_seed(seed))
+    x = z[order[:_SAMPLES]] if shuffle else z[:_SAMPLES]
     distinct(x, least=clusters + 1)
     samples = x.double().numpy()
-    model = KMeans(n_clusters=clusters, n_init=_STARTS, random_state=seed)
+    model = KMeans(n_clusters=clusters, n_init=starts, random_state=seed)
     return Clusters(samples, model.fit_predict(samples))

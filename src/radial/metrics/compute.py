@@ -13,13 +13,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from radial.metrics.clusters import Clusters, kmeans, kmeans_davies_bouldin, kmeans_silhouette
+from radial.metrics.clusters import (
+    Clusters,
+    cluster_learnability,
+    kmeans,
+    kmeans_agreement,
+    kmeans_davies_bouldin,
+    kmeans_silhouette,
+)
 from radial.metrics.dimension import mst_dimension, two_nn
 from radial.metrics.gram import Spectra
 from radial.metrics.hypersphere import self_cluster, uniformity, w2_uniformity
-from radial.metrics.multiview import alignment, lidar, view_retrieval
+from radial.metrics.multiview import alignment, lidar
 from radial.metrics.pairs import Pairs
-from radial.metrics.registry import LIDAR_DELTA, RETRIEVAL_IMAGES, SCORES
+from radial.metrics.registry import LIDAR_DELTA, RETRIEVAL_IMAGES, ROTATION_IMAGES, SCORES
+from radial.metrics.retrieval import Gallery, acr, arc, gacr, info_nce, view_retrieval
+from radial.metrics.rotation import rotation_probe
 from radial.metrics.separation import (
     agreement,
     center_rank,
@@ -39,6 +48,10 @@ from radial.metrics.spectra import (
 )
 from radial.rbf.kernels import Kernels
 
+BY_IMAGE = (
+    "features", "views", "rotations", "start_views", "nearest", "activations", "distances",
+)  # fmt: skip
+
 
 class Sample:
     """What the scores of one layer are computed from; what is absent is None."""
@@ -48,6 +61,8 @@ class Sample:
         *,
         features: Tensor | None = None,  # (N, D)
         views: Tensor | None = None,  # (n, q, D)
+        rotations: Tensor | None = None,  # (n, 4, D) of images turned by quarters
+        start_views: Tensor | None = None,  # (n, q, D) of the network before its first step
         kernels: Kernels | None = None,
         nearest: Tensor | None = None,  # (n, q) the kernel nearest to each view
         activations: Tensor | None = None,  # (n, q, K)
@@ -56,7 +71,9 @@ class Sample:
     ) -> None:
         self.half_of = half_of
         self.features, self.views, self.kernels = features, views, kernels
+        self.rotations, self.start_views = rotations, start_views
         self.nearest, self.activations, self.distances = nearest, activations, distances
+        self._galleries: dict[str, Gallery] = {}
 
     @cached_property
     def spectra(self) -> Spectra:
@@ -93,7 +110,7 @@ class Sample:
     def half(self, number: int, seed: int) -> Sample:
         """Half of the images, and half of the kernels, drawn by (seed, number); none twice."""
         parts: dict[str, Any] = {}
-        for name in ("features", "views", "nearest", "activations", "distances"):
+        for name in BY_IMAGE:
             value = getattr(self, name)
             if value is not None:
                 parts[name] = value[_half(len(value), number, seed)]
@@ -114,6 +131,12 @@ class Sample:
         whole, number, seed = self.half_of
         kept = whole.first(name, most)
         return kept[_half(len(kept), number, seed)]
+
+    def gallery(self, name: str) -> Gallery:
+        """Of the first views, or what stands for them; the scores of retrieval share it."""
+        if name not in self._galleries:
+            self._galleries[name] = Gallery(self.first(name, RETRIEVAL_IMAGES))
+        return self._galleries[name]
 
 
 def _half(length: int, number: int, seed: int) -> Tensor:
@@ -139,8 +162,17 @@ def _sns(scales: str, **options: Any) -> Callable[[Sample], float]:
     return score
 
 
-def _retrieval(name: str) -> Callable[[Sample], float]:
-    return lambda sample: view_retrieval(sample.first(name, RETRIEVAL_IMAGES))
+def _found(fn: Callable[..., float], name: str = "views", **options: Any) -> Any:
+    """``fn`` of the gallery that the scores of retrieval share."""
+    return lambda sample: fn(sample.gallery(name), **options)
+
+
+def _relative(over: str) -> Callable[[Sample], float]:
+    def score(sample: Sample) -> float:
+        now, start = (gacr(sample.gallery(name), over=over) for name in ("views", "start_views"))
+        return arc(now, start)
+
+    return score
 
 
 def _occupancy(sample: Sample) -> float:
@@ -160,11 +192,20 @@ COMPUTE: Mapping[str, Callable[[Sample], float]] = {
     "kernel_agreement": _of("nearest", agreement),
     "kernel_rank": lambda sample: rankme_centred(sample.standardised.flatten(0, -2)),
     "kernel_lidar": _of("standardised", lidar, delta=LIDAR_DELTA),
-    "kernel_retrieval": _retrieval("distances"),
+    "kernel_retrieval": _found(view_retrieval, "distances"),
     "rankme": _of("spectra", rankme),
     "rankme_centred": _of("spectra", rankme_centred),
     "lidar": _of("views", lidar, delta=LIDAR_DELTA),
-    "view_retrieval": _retrieval("views"),
+    "view_retrieval": _found(view_retrieval),
+    "view_retrieval_plain": _found(view_retrieval, whiten=False),
+    "view_retrieval_top1": _found(view_retrieval, top1=True),
+    "acr": _found(acr),
+    "arc": _relative("min"),
+    "garc_mean": _relative("mean"),
+    "garc_max": _relative("max"),
+    "info_nce": _found(info_nce),
+    "info_nce_whitened": _found(info_nce, whiten=True),
+    "rotation_probe": lambda sample: rotation_probe(sample.first("rotations", ROTATION_IMAGES)),
     "alpha_req": lambda sample: alpha_req(sample.spectra).alpha,
     "nesum": _of("spectra", nesum),
     "stable_rank": _of("spectra", stable_rank),
@@ -176,6 +217,8 @@ COMPUTE: Mapping[str, Callable[[Sample], float]] = {
     "self_cluster": _of("spectra", self_cluster),
     "two_nn": _of("pairs", two_nn),
     "mst_dimension": _of("features", mst_dimension),
+    "cluster_learnability": _of("features", cluster_learnability),
+    "kmeans_agreement": _of("views", kmeans_agreement),
     "kmeans_silhouette": _of("clustered", kmeans_silhouette),
     "kmeans_davies_bouldin": _of("clustered", kmeans_davies_bouldin),
 }

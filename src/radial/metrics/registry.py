@@ -37,6 +37,11 @@ HEADLINES = (
 LIDAR_DELTA = 1e-4  # as in the paper; added to the within-image covariance
 RETRIEVAL_IMAGES = 512  # at most: similarities of all their views are looked at
 RETRIEVAL_SHRINKAGE = 0.1  # of the covariance towards a multiple of the identity
+INFO_NCE_TEMPERATURE = 0.2  # the same for every run, whatever it was trained with
+ROTATION_IMAGES = 512  # at most: each is looked at in four turns
+ROTATION_VARIANCE = 10.0  # C·D of the regression, the prior variance of a logit
+# What needs a gallery of views: its value depends on how many there are and how they were drawn.
+FROM_VIEWS = ("views", "start_views", "nearest", "activations", "distances")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +59,14 @@ class ScoreInfo:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        return LAYERS[1:] if self.needs in ("features", "views") else LAYERS[:1]
+        if self.needs == "start_views":
+            return ("backbone",)  # a head is calibrated on data before its first step
+        return LAYERS[1:] if self.needs in ("features", "views", "rotations") else LAYERS[:1]
+
+    @property
+    def from_views(self) -> bool:
+        """Whether its value depends on how many views there are and how they were drawn."""
+        return self.needs in FROM_VIEWS
 
     def fn(self, sample: Sample) -> float:
         """The score of what a layer gave; only here is torch loaded."""
@@ -69,6 +81,10 @@ _CHOSEN = "of this project, chosen on SimCLR and BYOL: docs/FINDINGS.md"
 _RETRIEVAL = (
     f"whitened, shrinkage {RETRIEVAL_SHRINKAGE:g}, mean log rank, at most {RETRIEVAL_IMAGES} images"
 )
+_FEW = f"at most {RETRIEVAL_IMAGES} images"
+_CHAOS = "Wang et al., 2022, https://arxiv.org/abs/2203.13457"
+_GARC = "Zhang, Wang, Wang, 2025, https://arxiv.org/abs/2511.03114"
+_INFO_NCE = "van den Oord et al., 2018, https://arxiv.org/abs/1807.03748"
 _ALPHA_REQ = "Agrawal et al., 2022, https://arxiv.org/abs/2202.05808"
 _UNIFORMITY = "Wang & Isola, 2020, https://arxiv.org/abs/2005.10242"
 
@@ -170,6 +186,66 @@ _ENTRIES = (
         settings=_RETRIEVAL, reference=_CHOSEN, at_most=RETRIEVAL_IMAGES,
     ),
     _entry(
+        "view_retrieval_plain",
+        "view_retrieval without whitening",
+        needs="views", layer="backbone", better="higher",
+        settings=f"unit length, mean log rank, {_FEW}", reference=_OURS, at_most=RETRIEVAL_IMAGES,
+    ),
+    _entry(
+        "view_retrieval_top1",
+        "how often the nearest view is of the same image, whitened; 1 − acr is the plain one",
+        needs="views", layer="backbone", better="higher",
+        settings=f"whitened, shrinkage {RETRIEVAL_SHRINKAGE:g}, nearest neighbour, {_FEW}",
+        reference=_OURS, at_most=RETRIEVAL_IMAGES,
+    ),
+    _entry(
+        "acr",
+        "average confusion ratio: how often the nearest view is of another image",
+        needs="views", layer="backbone", better="lower",
+        settings=f"unit length, nearest neighbour, ties are confusion, {_FEW}",
+        reference=_CHAOS, at_most=RETRIEVAL_IMAGES,
+    ),
+    _entry(
+        "arc",
+        "1 − acr over that of the network before its first step, where that is known",
+        needs="start_views", layer="backbone", better="higher",
+        settings=f"as acr, for both, {_FEW}", reference=_CHAOS, at_most=RETRIEVAL_IMAGES,
+    ),
+    _entry(
+        "garc_mean",
+        "arc with the mean distance to the views of an image; by their min it is arc",
+        needs="start_views", layer="backbone", better="higher",
+        settings=f"unit length, {_FEW}", reference=_GARC, at_most=RETRIEVAL_IMAGES,
+    ),
+    _entry(
+        "garc_max",
+        "arc with the largest distance to the views of an image",
+        needs="start_views", layer="backbone", better="higher",
+        settings=f"unit length, {_FEW}", reference=_GARC, at_most=RETRIEVAL_IMAGES,
+    ),
+    _entry(
+        "info_nce",
+        "held-out InfoNCE of the same views: retrieval that does not saturate",
+        needs="views", layer="backbone", better="lower",
+        settings=f"unit length, τ {INFO_NCE_TEMPERATURE:g}, {_FEW}",
+        reference=_INFO_NCE, at_most=RETRIEVAL_IMAGES,
+    ),
+    _entry(
+        "info_nce_whitened",
+        "the same after the whitening of view_retrieval",
+        needs="views", layer="backbone", better="lower",
+        settings=f"whitened, shrinkage {RETRIEVAL_SHRINKAGE:g}, τ {INFO_NCE_TEMPERATURE:g}, {_FEW}",
+        reference=_INFO_NCE, at_most=RETRIEVAL_IMAGES,
+    ),
+    _entry(
+        "rotation_probe",
+        "accuracy of a logistic regression that predicts by which quarter an image was turned",
+        needs="rotations", layer="backbone", better="higher",
+        settings=f"halves of at most {ROTATION_IMAGES} images, standardised, C·D "
+        f"{ROTATION_VARIANCE:g}",
+        reference="Reed et al., 2021, https://arxiv.org/abs/2009.07724", at_most=ROTATION_IMAGES,
+    ),
+    _entry(
         "alpha_req",
         "decay of the spectrum; not monotone, never to be maximised",
         needs="features", layer="backbone", better="near 1",
@@ -237,6 +313,20 @@ _ENTRIES = (
         settings="duplicates left out, at most 4,096 images",
         reference="Costa & Hero, 2004, https://doi.org/10.1109/TSP.2004.831130; "
         "of representations: IdEst, https://arxiv.org/abs/2606.03338",
+    ),
+    _entry(
+        "cluster_learnability",
+        "how well nearest neighbours predict k-means clusters; with two_nn, over a pool, CLID",
+        needs="features", layer="backbone", better="higher",
+        settings="√N clusters, unit length, two halves, at most 1,024 images",
+        reference="Lu et al., 2022, https://arxiv.org/abs/2206.01251", at_most=1024,
+    ),
+    _entry(
+        "kmeans_agreement",
+        "agreement of the k-means clusters of two views, beyond chance",
+        needs="views", layer="backbone", better="higher",
+        settings="10 clusters, adjusted mutual information, at most 1,024 images",
+        reference="Xu et al., 2024, https://arxiv.org/abs/2409.06612", at_most=1024,
     ),
     _entry(
         "kmeans_silhouette",

@@ -87,14 +87,17 @@ class Scores:
         *,
         features: Tensor | None = None,
         views: Tensor | None = None,
+        rotations: Tensor | None = None,
+        start_views: Tensor | None = None,
         kernels: Kernels | None = None,
         nearest: Tensor | None = None,
         activations: Tensor | None = None,
         distances: Tensor | None = None,
     ) -> None:
-        """Add a batch: features (B, D) and views (b, q, D) of a layer; for ``kernels`` its own."""
+        """Add a batch: features (B, D), views (b, q, D) and so on of a layer: see Sample."""
         check_choice("layer", layer, LAYERS)
         given = {"features": features, "views": views, "nearest": nearest}
+        given |= {"rotations": rotations, "start_views": start_views}
         for name, value in (given | {"activations": activations, "distances": distances}).items():
             if value is None:
                 continue

@@ -98,18 +98,21 @@ def _measure(module: Run, keys: Sequence[str]) -> dict[str, float]:
     plain = views = Layers(backbone=torch.zeros(0))
     if "features" in needs:
         plain = extract_layers(method.backbone, method.projection_head, images, **common)
-    if needs & {"views", "nearest", "activations", "distances"}:
-        views = extract_layers(
-            method.backbone,
-            method.projection_head,
-            images,
-            view=module.views[0],
-            q=VIEWS,
-            seed=module.config.seed,
-            **common,
+    drawn = {"view": module.views[0], "q": VIEWS, "seed": module.config.seed}
+    if needs & set(FROM_VIEWS):
+        views = extract_layers(method.backbone, method.projection_head, images, **drawn, **common)
+    turned = start = Layers(backbone=torch.zeros(0))
+    if "rotations" in needs:
+        turned = extract_layers(
+            method.backbone, method.projection_head, images, turned=True, **common
         )
+    if "start_views" in needs:
+        with torch.random.fork_rng():
+            before = starting_backbone(module.config, data)[0].to(data.mean.device).eval()
+        start = extract_layers(before, None, images, **drawn, **common)
     for name in ("backbone", "projector"):
-        found = {"features": getattr(plain, name), "views": getattr(views, name)}
+        layers = {"features": plain, "views": views, "rotations": turned, "start_views": start}
+        found = {key: getattr(value, name) for key, value in layers.items()}
         scores.update(name, **{k: v for k, v in found.items() if v is not None and len(v)})
     if layer is not None:
         scores.update("kernels", kernels=load_kernels(layer.state_dict())[-1])
