@@ -130,3 +130,48 @@ def recipe(method: str, size: int) -> tuple[View, ...]:
     chosen = RECIPES[method]
     views, side = (chosen.small, 32) if size < SMALL else (chosen.published, 224)
     return tuple(replace(view, size=max(1, round(view.size * size / side))) for view in views)
+
+
+FIXED_VIEWS = ("fixed", "crop", "strong")  # the same for every network that is scored
+
+
+def scoring_view(name: str, size: int) -> View:
+    """The view by which networks are scored, the same for all of them.
+
+    - fixed: SimCLR's, for images of `size` px;
+    - crop: its crops and flips, no colour: what differs between runs there is not colour;
+    - strong: colours of one and a half its strength, always drawn, and crops from half its least
+      area on.
+
+    >>> scoring_view("crop", 32).jitter, scoring_view("strong", 32).scale
+    (0.0, (0.1, 1.0))
+    """
+    if name not in FIXED_VIEWS:
+        raise ValueError(f"view={name!r} is not one of {list(FIXED_VIEWS)}")
+    fixed = recipe("simclr", size)[0]
+    if name == "crop":
+        return replace(fixed, jitter=0.0, grey=0.0, blur=0.0)
+    if name == "strong":
+        return replace(
+            fixed,
+            scale=(fixed.scale[0] / 2, 1.0),
+            jitter=1.0,
+            brightness=1.5 * fixed.brightness,
+            contrast=1.5 * fixed.contrast,
+            saturation=1.5 * fixed.saturation,
+            hue=min(0.5, 1.5 * fixed.hue),
+        )
+    return fixed
+
+
+def view_words(view: View) -> str:
+    """What tells one distribution of views from another, in few words.
+
+    >>> view_words(recipe("moco", 32)[0])
+    '32 px, crops 0.2–1, colour 0.8 × 0.4/0.4/0.4/0.1, grey 0.2, blur 0, solarise 0'
+    """
+    colours = (view.brightness, view.contrast, view.saturation, view.hue)
+    strengths = "/".join(f"{value:g}" for value in colours)
+    crops = f"{view.scale[0]:g}–{view.scale[1]:g}"
+    rest = f"grey {view.grey:g}, blur {view.blur:g}, solarise {view.solarise:g}"
+    return f"{view.size} px, crops {crops}, colour {view.jitter:g} × {strengths}, {rest}"

@@ -37,6 +37,7 @@ class Score:
     start: float | None = None  # its value before the first step, where the run recorded it
     warning: str = ""  # why it should not be read as it stands
     replicates: tuple[float, ...] = ()  # on half of the samples each; paired between targets
+    gallery: str = ""  # images × views and how they were drawn, where its value depends on it
 
     @property
     def key(self) -> str:
@@ -205,7 +206,7 @@ def compare(first: Score, second: Score) -> Comparison:
         By how much the first is better, with its 95 % interval where there are half-samples.
 
     Raises:
-        ValueError: scores of different names or layers.
+        ValueError: scores of different names or layers, or of different galleries of views.
 
     Example:
         >>> facts = {"name": "rankme", "layer": "projector", "samples": 8, "better": "higher"}
@@ -215,6 +216,9 @@ def compare(first: Score, second: Score) -> Comparison:
     """
     if first.key != second.key:
         raise ValueError(f"{first.key} and {second.key} are different scores")
+    if first.gallery != second.gallery:
+        galleries = f"{first.gallery or 'unknown'} and {second.gallery or 'unknown'}"
+        raise ValueError(f"{first.key} of different views does not compare: {galleries}")
     difference = quality(first.better, first.value) - quality(second.better, second.value)
     pairs = list(zip(first.replicates, second.replicates))
     paired = first.samples == second.samples and len(first.replicates) == len(second.replicates)

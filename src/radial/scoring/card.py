@@ -109,6 +109,10 @@ def ranking(cards: Sequence[Card], by: str | None = None) -> tuple[list[Card], l
         return list(cards), []
     if key is None:
         return list(cards), ["not ranked: no score that all targets have; --by chooses one"]
+    galleries = dict.fromkeys(_score(card, key).gallery for card in cards)
+    if len(galleries) > 1:
+        found = "; ".join(gallery or "unknown" for gallery in galleries)
+        return list(cards), [f"not ranked: {key} of different views does not compare: {found}"]
 
     def group(card: Card) -> int:  # contestants, the floor, what is not ranked
         if not math.isfinite(_score(card, key).value):

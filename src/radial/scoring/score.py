@@ -5,8 +5,8 @@ Legend: N images, n images with q views each, K kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,18 @@ import torch
 from torch import Generator, Tensor, nn
 
 from radial.data import Data, Images, load_data
-from radial.data.augmentations import recipe
+from radial.data.augmentations import FIXED_VIEWS, View, recipe, scoring_view, view_words
 from radial.evaluation.cache import default_cache
 from radial.evaluation.features import Layers, NotFinite, extract_layers
-from radial.metrics.registry import LEAST_IMAGES
-from radial.metrics.scores import Scores
+from radial.metrics.registry import LEAST_IMAGES, RETRIEVAL_IMAGES, ROTATION_IMAGES, SCORES
+from radial.metrics.scores import Score, Scores
 from radial.rbf.calibration import sequence
 from radial.rbf.kernels import Kernels, load_kernels
 from radial.rbf.layer import RBFLayer
 from radial.scoring.card import PACKAGES, Card
 from radial.scoring.plots import figures_of
 from radial.scoring.settings import EvalSettings, Settings
-from radial.scoring.targets import Network, Target, build, find
+from radial.scoring.targets import Network, Target, before_training, build, find, own_view
 from radial.scoring.verdict import across, annotated, far_apart, said_by_training, verdict_on
 from radial.training.rundir import versions
 from radial.verdicts import BROKEN, DEAD_HEAD, NOT_MEASURED
@@ -141,6 +141,16 @@ def network_layers(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What a network made of images, of views of them, of turned ones, and before training."""
+
+    plain: Layers
+    views: Layers
+    turned: Layers | None = None
+    start: Layers | None = None
+
+
 class Bench:
     """The images and views that all targets of one table are measured on."""
 
@@ -165,21 +175,52 @@ class Bench:
         order = torch.randperm(len(pool), generator=Generator().manual_seed(settings.seed))
         return pool.subset(order[: settings.images]), pool.subset(order[: settings.view_images])
 
-    def measure(self, target: Target, network: Network, data: Data) -> tuple[Layers, Layers]:
-        """What a network makes of the images, and of the views of some of them."""
+    def view(self, target: Target, size: int) -> View:
+        """How views of an image are drawn for a target."""
+        augment = self.settings.augment
+        if augment == "own":
+            return own_view(target, size)
+        return scoring_view(augment, size) if augment in FIXED_VIEWS else recipe(augment, size)[0]
+
+    def measure(
+        self, target: Target, network: Network, data: Data, needs: Collection[str]
+    ) -> Measured:
+        """What a network makes of the images, and of the views and turns of some of them."""
         settings, (images, viewed) = self.settings, self.images(data)
 
-        def extracted(what: str, chosen: Images, **view: Any) -> Layers:
-            head, named = network.projection_head, f"{target.name}: {what}"
-            return network_layers(
-                network, head, data, chosen, settings, named, self.progress, **view
-            )
+        def extracted(what: str, chosen: Images, of: Network = network, **how: Any) -> Layers:
+            head, named = of.projection_head, f"{target.name}: {what}"
+            return network_layers(of, head, data, chosen, settings, named, self.progress, **how)
 
-        view = recipe(settings.augment, data.image_size)[0]
-        return (
-            extracted("images", images),
-            extracted("views", viewed, view=view, q=settings.views, seed=settings.seed),
+        view = self.view(target, data.image_size)
+        drawn: dict[str, Any] = {"view": view, "q": settings.views, "seed": settings.seed}
+        found: dict[str, Layers] = {}
+        if "rotations" in needs:
+            few = viewed.subset(range(min(ROTATION_IMAGES, len(viewed))))
+            found["turned"] = extracted("turned images", few, turned=True)
+        before = before_training(target, data) if "start_views" in needs else None
+        if before is not None:
+            few = viewed.subset(range(min(RETRIEVAL_IMAGES, len(viewed))))
+            start = replace(network, backbone=before, projection_head=None)
+            found["start"] = extracted("views at the start", few, start, **drawn)
+        return Measured(
+            plain=extracted("images", images), views=extracted("views", viewed, **drawn), **found
         )
+
+    def with_gallery(self, scores: Sequence[Score], target: Target, data: Data) -> list[Score]:
+        """Scores of views with the gallery that they are of; those of other ones do not compare."""
+        settings = self.settings
+        words = view_words(self.view(target, data.image_size))
+
+        def gallery(score: Score) -> str:
+            if not SCORES[score.name].from_views:
+                return ""
+            size = f"{score.samples} images × {settings.views} views"
+            if settings.augment == "own" and score.name == "lidar":  # as its paper compares runs
+                return f"{size}, own"
+            return f"{size}, {settings.augment}: {words}"
+
+        return [replace(score, gallery=gallery(score)) for score in scores]
 
     def facts(self, data: Data) -> dict[str, Any]:
         images, viewed = self.images(data)
@@ -205,30 +246,38 @@ def _from_images(target: Target, settings: Settings, bench: Bench, figures: bool
     )
     notes, layer, kernels = list(network.notes), network.rbf_layer, target.kernels
     scores = Scores(settings.scores, repeats=settings.repeats, seed=settings.seed)
+    needs = {SCORES[name].needs for name, _ in scores.wanted}
     try:
-        plain, views = bench.measure(target, network, data)
+        found = bench.measure(target, network, data, needs)
     except NotFinite as error:
         if kernels is not None:
             scores.update("kernels", kernels=kernels)
-        found = annotated(scores.compute(), target, BROKEN)
+        told = annotated(scores.compute(), target, BROKEN)
         facts = _file_facts(target) | bench.facts(data)
-        return _card(target, network.name, BROKEN, str(error), scores=found, data=facts)
+        return _card(target, network.name, BROKEN, str(error), scores=told, data=facts)
+    plain, views = found.plain, found.views
     if layer is None and settings.fit_head:
         layer, plain, views, kernels, note = _fitted(plain, views, settings)
         notes.append(note)
-    scores.update("backbone", features=plain.backbone, views=views.backbone)
-    scores.update("projector", features=plain.projector, views=views.projector)
+    if found.start is not None:
+        scores.update("backbone", start_views=found.start.backbone)
+    for name in ("backbone", "projector"):
+        turned = None if found.turned is None else getattr(found.turned, name)
+        scores.update(
+            name, features=getattr(plain, name), views=getattr(views, name), rotations=turned
+        )
     scores.update("kernels", kernels=kernels)
     if layer is not None and views.kernel_input is not None:
         nearest, activations, distances = layer.answers(views.kernel_input)
         scores.update("kernels", nearest=nearest, activations=activations, distances=distances)
     status, reason = verdict_on(target, network, plain)
+    computed = bench.with_gallery(scores.compute(), target, data)
     return _card(
         target,
         network.name,
         status,
         reason,
-        scores=annotated(scores.compute(), target, status),
+        scores=annotated(computed, target, status),
         warnings=tuple(notes),
         data=_file_facts(target) | bench.facts(data) | _layer_facts(kernels),
         figures=figures_of(plain, layer, bench.images(data)[0]) if figures else None,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
 from radial.checks import check_choice, check_number, check_size
+from radial.data.augmentations import FIXED_VIEWS
 from radial.metrics.registry import LEAST_IMAGES
 from radial.training.config import DEFAULTS, RADIAL_FUNCTIONS
 
 PROTOCOLS = ("exact", "paper")
+AUGMENT = (*FIXED_VIEWS, "own")
+MOST_VIEWS = 16  # of an image; LiDAR gains from them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +25,10 @@ class Settings:
         part: train, val or test.
         images: how many images, at most.
         view_images: how many of these also as augmented views, at most.
-        views: of each of those.
-        augment: the method whose first view the q views are drawn from.
+        views: of each of those, at most 16.
+        augment: how the views are drawn: fixed (SimCLR's for the image size), crop (its crops and
+            flips alone), strong (more colour, smaller crops), or own, each run's own recipe. A
+            method's name, for its first view, is deprecated.
         scores: names as in radial score --list, every layer where none is named; all by default.
         repeats: half-samples that the intervals are computed from; 0 for none.
         seed: of the choice of images, the views and the half-samples.
@@ -43,7 +49,7 @@ class Settings:
     images: int = 2048
     view_images: int = 1024
     views: int = 4
-    augment: str = "simclr"
+    augment: str = "fixed"
     scores: tuple[str, ...] | None = None
     repeats: int = 10
     seed: int = 0
@@ -67,10 +73,19 @@ class Settings:
             "batch": 1,
         }.items():
             check_size(name, getattr(self, name), minimum=least)
+        if self.views > MOST_VIEWS:
+            raise ValueError(f"views must be at most {MOST_VIEWS}, not {self.views}")
         check_size("repeats", self.repeats, minimum=0)
         check_size("seed", self.seed, minimum=0)
         check_choice("radial_function", self.radial_function, RADIAL_FUNCTIONS)
-        check_choice("augment", self.augment, DEFAULTS)
+        check_choice("augment", self.augment, (*AUGMENT, *DEFAULTS))
+        if self.augment in DEFAULTS:
+            warnings.warn(
+                f"augment={self.augment!r}: a method's name goes with the next version; choose one "
+                f"of {', '.join(AUGMENT)}",
+                DeprecationWarning,
+                stacklevel=3,
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from radial.backbones import build_backbone, is_export, load_backbone
 from radial.checkpoints import load_into, part, read_file
+from radial.data import Data
+from radial.data.augmentations import View
 from radial.rbf.kernels import Kernels, load_kernels
 from radial.rbf.layer import RBFLayer, deepest_rbf_layer
 from radial.scoring.foreign import Radial, rebuild
@@ -180,6 +182,32 @@ def _ours(target: Target) -> Network:
         projection_head=head.eval(),
         statistics=(torch.tensor(facts["mean"]), torch.tensor(facts["std"])),
     )
+
+
+def own_view(target: Target, image_size: int) -> View:
+    """The first view that a run was trained with.
+
+    Raises:
+        ValueError: if the target is not a run of radial's.
+    """
+    from radial.training.build import build_views  # brings LightlySSL: seconds
+
+    if not target.facts:
+        raise ValueError(f"{target.name} does not say how it was trained: choose another --augment")
+    return build_views(from_dict(target.facts["config"]), image_size)[0]
+
+
+def before_training(target: Target, data: Data) -> nn.Module | None:
+    """The backbone of a run before its first step; None where it is not known or was trained."""
+    from radial.training.build import starting_backbone
+
+    if not target.facts:
+        return None
+    config = from_dict(target.facts["config"])
+    if config.weights is not None:
+        return None
+    with torch.random.fork_rng():
+        return starting_backbone(config, data, target.facts["stem"])[0].eval()
 
 
 def _model(name: str, image_size: int) -> Network:

@@ -14,10 +14,11 @@ import torch
 from radial.data import Data
 from radial.evaluation.features import Layers, extract_layers
 from radial.files import atomic
-from radial.metrics.registry import LEAST_IMAGES, SCORES, parse
+from radial.metrics.registry import FROM_VIEWS, LEAST_IMAGES, SCORES, parse
 from radial.metrics.scores import Scores
 from radial.rbf.kernels import load_kernels
 from radial.rbf.layer import deepest_rbf_layer
+from radial.training.build import starting_backbone
 from radial.training.config import RunConfig
 from radial.training.module import Run
 
@@ -98,7 +99,7 @@ def _measure(module: Run, keys: Sequence[str]) -> dict[str, float]:
     plain = views = Layers(backbone=torch.zeros(0))
     if "features" in needs:
         plain = extract_layers(method.backbone, method.projection_head, images, **common)
-    drawn = {"view": module.views[0], "q": VIEWS, "seed": module.config.seed}
+    drawn: dict[str, Any] = {"view": module.views[0], "q": VIEWS, "seed": module.config.seed}
     if needs & set(FROM_VIEWS):
         views = extract_layers(method.backbone, method.projection_head, images, **drawn, **common)
     turned = start = Layers(backbone=torch.zeros(0))

@@ -1,0 +1,127 @@
+"""Views as a choice: how they are drawn, what they are stated as, and what does not compare."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from radial.data import load_data
+from radial.data.augmentations import recipe, scoring_view
+from radial.evaluation.features import extract_layers
+from radial.metrics.retrieval import acr, arc
+from radial.metrics.rotation import rotation_probe
+from radial.metrics.scores import compare
+from radial.scoring.card import ranking
+from radial.scoring.score import score
+from radial.scoring.settings import Settings
+from radial.training.build import build_views, starting_backbone
+from radial.training.config import from_dict
+
+NAMES = ("view_retrieval@backbone", "lidar@backbone", "rankme@backbone", "arc", "rotation_probe")
+
+
+def settings(folder: Path, **changes: object) -> Settings:
+    given = {"data": f"folder:{folder}", "part": "train", "images": 32, "view_images": 24}
+    given |= {"views": 3, "repeats": 2, "cache": False, "scores": NAMES}
+    return Settings(**(given | changes))
+
+
+def test_each_choice_draws_other_views_and_says_so(runs, folder) -> None:
+    values = {}
+    for augment in ("fixed", "crop", "strong", "own"):
+        (card,) = score([str(runs["mlp"])], settings(folder, augment=augment))
+        found = card.score("view_retrieval@backbone")
+        values[augment] = found.value
+        assert found.gallery.startswith(f"24 images × 3 views, {augment}: ")
+        assert card.score("rankme@backbone").gallery == ""
+        assert card.score("rotation_probe@backbone").gallery == ""
+    assert len({values[name] for name in ("fixed", "crop", "strong")}) == 3
+    assert values["own"] == values["fixed"]  # on small images MoCo's views are SimCLR's
+    with pytest.warns(DeprecationWarning, match="fixed, crop, strong, own"):
+        old = settings(folder, augment="simclr")
+    (card,) = score([str(runs["mlp"])], old)
+    assert card.score("view_retrieval@backbone").value == values["fixed"]
+
+
+def test_the_recipes() -> None:
+    fixed = scoring_view("fixed", 32)
+    assert fixed == recipe("simclr", 32)[0]
+    crop, strong = scoring_view("crop", 224), scoring_view("strong", 224)
+    assert (crop.jitter, crop.grey, crop.blur) == (0.0, 0.0, 0.0)
+    assert crop.scale == scoring_view("fixed", 224).scale
+    assert strong.brightness > scoring_view("fixed", 224).brightness
+    with pytest.raises(ValueError, match="is not one of"):
+        scoring_view("own", 32)
+
+
+def test_scores_of_different_views_are_not_compared(runs, folder) -> None:
+    target = str(runs["mlp"])
+    (first,) = score([target], settings(folder))
+    (second,) = score([target], settings(folder, views=4))
+    key = "view_retrieval@backbone"
+    with pytest.raises(ValueError, match="of different views does not compare: 24 images × 3"):
+        compare(first.score(key), second.score(key))
+    order, (sentence,) = ranking([first, replace(second, target="other")], key)
+    assert order[0] is first
+    assert sentence.startswith(f"not ranked: {key} of different views does not compare")
+    assert "× 3 views" in sentence
+    assert "× 4 views" in sentence
+    _, sentences = ranking([first, replace(second, target="other")], "rankme@backbone")
+    assert sentences[0].startswith("ranked by rankme@backbone")
+
+
+def test_own_views_differ_between_methods_and_only_lidar_compares(runs, folder) -> None:
+    asked = settings(folder, augment="own", views=16, scores=NAMES[:2])
+    cards = score([str(runs["live"]), str(runs["collapsed"])], asked)  # SimCLR and BYOL
+    lidar, retrieval = "lidar@backbone", "view_retrieval@backbone"
+    assert {card.score(lidar).gallery for card in cards} == {"24 images × 16 views, own"}
+    assert len({card.score(retrieval).gallery for card in cards}) == 2
+    with pytest.raises(ValueError, match="does not say how it was trained"):
+        score(["resnet9-w0.0625@none"], asked)
+    with pytest.raises(ValueError, match="views must be at most 16"):
+        settings(folder, views=17)
+
+
+def test_relative_confusion_is_to_the_backbone_before_the_first_step(runs, folder) -> None:
+    """By a way of its own: the config's seed, the views drawn again, the plain functions."""
+    cards = score([str(runs["mlp"]), "resnet9-w0.0625@none"], settings(folder))
+    checkpoint = torch.load(runs["mlp"] / "last.ckpt", weights_only=True)
+    config = from_dict(checkpoint["radial"]["config"])
+    facts = checkpoint["radial"]
+    data = load_data(f"folder:{folder}", image_size=facts["image_size"])
+    order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(0))[:24]
+    start, _ = starting_backbone(config, data, facts["stem"])
+    common = {"mean": torch.tensor(facts["mean"]), "std": torch.tensor(facts["std"])}
+    common |= {"image_size": data.image_size}
+    images = data.train.subset(order)
+    view = scoring_view("fixed", data.image_size)
+    views = extract_layers(start, None, images, view=view, q=3, seed=0, **common).backbone
+    (plain,) = score([str(runs["mlp"])], settings(folder, scores=("acr@backbone",)))
+    expected = arc(plain.score("acr@backbone").value, acr(views))
+    assert cards[0].score("arc@backbone").value == pytest.approx(expected)
+    assert cards[1].score("arc@backbone") is None
+    assert build_views(config, 32) == recipe("moco", 32)
+
+
+def test_turned_images_are_turned(runs, folder) -> None:
+    """A layer that gives the pixels back: each turn is torch's own of the plain image."""
+    data = load_data(f"folder:{folder}")
+    images, size = data.train.subset(range(8)), data.image_size
+    common = {"mean": data.mean, "std": data.std, "image_size": size}
+    pixels = torch.nn.Flatten()
+    plain = extract_layers(pixels, None, images, **common).backbone.view(8, 3, size, size)
+    turned = extract_layers(pixels, None, images, turned=True, **common).backbone
+    assert turned.shape == (8, 4, 3 * size * size)
+    for quarter in range(4):
+        expected = torch.rot90(plain, quarter, (2, 3)).flatten(1)
+        assert torch.equal(turned[:, quarter], expected)
+    with pytest.raises(ValueError, match="turned or seen by random views"):
+        extract_layers(pixels, None, images, view=recipe("simclr", 32)[0], turned=True, **common)
+    (card,) = score([str(runs["mlp"])], settings(folder))
+    found = card.score("rotation_probe@backbone")
+    assert found.samples == 24
+    assert 0.0 <= found.value <= 1.0
+    assert rotation_probe(turned) >= 0.0
