@@ -17,6 +17,7 @@ from radial.verdicts import (
     constant_loss,
     constant_output,
     head_status,
+    no_room,
     run_verdict,
 )
 
@@ -87,3 +88,10 @@ def test_light_to_import() -> None:
     code = "import sys, radial.verdicts; print({'torch', 'pandas', 'numpy'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"
+
+
+def test_no_room_left_for_retrieval() -> None:
+    assert no_room(1.0)
+    assert no_room(0.99)
+    assert not no_room(0.989)
+    assert not no_room(math.nan)

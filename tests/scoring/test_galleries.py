@@ -13,10 +13,12 @@ from radial.data.augmentations import recipe, scoring_view
 from radial.evaluation.features import extract_layers
 from radial.metrics.retrieval import acr, arc
 from radial.metrics.rotation import rotation_probe
-from radial.metrics.scores import compare
+from radial.metrics.scores import Score, compare
 from radial.scoring.card import ranking
 from radial.scoring.score import score
 from radial.scoring.settings import Settings
+from radial.scoring.targets import find
+from radial.scoring.verdict import annotated
 from radial.training.build import build_views, starting_backbone
 from radial.training.config import from_dict
 
@@ -125,3 +127,16 @@ def test_turned_images_are_turned(runs, folder) -> None:
     assert found.samples == 24
     assert 0.0 <= found.value <= 1.0
     assert rotation_probe(turned) >= 0.0
+
+
+def test_a_saturated_retrieval_is_warned_of_on_the_card(runs) -> None:
+    found = Score(
+        name="view_retrieval", layer="backbone", value=0.995, low=None, high=None, samples=8,
+        better="higher",
+    )  # fmt: skip
+    target = find(str(runs["mlp"]))
+    scores = [found, replace(found, value=0.9), replace(found, name="acr", value=0.004)]
+    full, roomy, confusion = annotated(scores, target, "ok")
+    assert full.warning.startswith("no room left (0.995)")
+    assert confusion.warning.startswith("no room left (0.996)")
+    assert roomy.warning == ""

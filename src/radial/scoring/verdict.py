@@ -31,9 +31,15 @@ from radial.verdicts import (
     RANK,
     UNMOVED,
     UNTRAINED,
+    no_room,
     on_a_line,
     same_direction,
 )
+
+RETRIEVAL = (
+    "view_retrieval", "view_retrieval_plain", "view_retrieval_top1", "acr", "kernel_retrieval",
+)  # fmt: skip
+SATURATED_ADVICE = "nearly all views find their image; use --augment strong, or info_nce beside it"
 
 
 def verdict_on(target: Target, network: Network, plain: Layers) -> tuple[str, str]:
@@ -116,6 +122,9 @@ def annotated(scores: Sequence[Score], target: Target, status: str) -> tuple[Sco
             one = replace(one, start=start)
             if abs(one.value - start) <= UNMOVED * max(abs(start), 1e-12):
                 one = warn(one, "the same as before the first step")
+        found_again = 1.0 - one.value if one.name == "acr" else one.value
+        if one.name in RETRIEVAL and no_room(found_again):
+            one = warn(one, f"no room left ({found_again:.3f}): {SATURATED_ADVICE}")
         if one.name == "sns_paper" and one.value < 1e-12 and status != DEAD_HEAD:
             one = warn(one, "underflows on a head that is alive: use sns_width")
         found.append(one)
