@@ -8,8 +8,8 @@ Synthetic features of n images with q views, ten classes, against a healthy refe
 - random groups: ten tight groups, the same in all views, which have nothing to do with the classes;
 - watermark: half of the features healthy, the other half a code of strength s for each image.
 
-Beside the scores stands the accuracy of nearest neighbours with all labels. A score is misled by the
-code, or by the groups, where it puts them above the healthy features, whose accuracy is far higher;
+Beside the scores stands the accuracy of nearest neighbours with all labels. A score is misled by
+the code, or by the groups, where it puts them above healthy features, whose accuracy is far higher;
 by class collapse where it puts that below them, though no features are better for these classes;
 and by a watermark where its opinion rises with s while the accuracy falls.
 
@@ -115,9 +115,9 @@ def failures(*, images: int = 512, q: int = 4, seed: int = 0) -> pd.DataFrame:
         seed: of all that is drawn.
 
     Returns:
-        Columns ``score``, ``better``, one a case, and ``code``, ``groups``, ``collapse``, ``watermark``:
-        True where the score is misled, None where it could not be computed. The first row is the
-        accuracy of nearest neighbours with all labels.
+        Columns ``score``, ``better``, one a case, and one for each of :data:`OPINIONS`: True where
+        the score is misled, None where it could not be computed. The first row is the accuracy of
+        nearest neighbours with all labels.
     """
     if images < LEAST_IMAGES:
         raise ValueError(f"{LEAST_IMAGES} images are needed, not {images}")

@@ -46,9 +46,9 @@ FEWEST_DIMENSIONS = 4
 # outputs nearly parallel and learn; this is what float32 resolves no variance below.
 NO_VARIANCE = 1e-6
 
-# Of retrieval of views. A perfect rank counts 1, so the score is at least the share of perfect ranks
-# and at 0.99 no run can be more than one point better. Runs less than a point apart were ordered as
-# their accuracy in 57 % of pairs (five methods on CIFAR-10): hardly more than by a coin.
+# Of retrieval of views. A perfect rank counts 1, so the score is at least the share of perfect
+# ranks, and at 0.99 no run can be more than one point better. Runs less than a point apart were
+# ordered as their accuracy in 57 % of the pairs of our own runs: hardly more than by a coin.
 ROOM = 0.01
 
 # Of losses
