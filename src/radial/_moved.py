@@ -33,6 +33,7 @@ MOVED = {
     "radial.metrics.assignments": "radial.metrics.separation",
     "radial.metrics.kernels": "radial.metrics.separation",
     "radial.optim": "radial.rbf.optim",
+    "radial.scoring.foreign": "radial.scoring.targets",
     "radial.scoring.labels": "radial.scoring.evaluate",
     "radial.scoring.results": "radial.scoring.card",
     "radial.scoring.scoring": "radial.scoring.score",

@@ -13,8 +13,7 @@ from torchvision.models import resnet18
 
 from radial import RBFNProjectionHead, load_kernels
 from radial.rbf.layer import deepest_rbf_layer
-from radial.scoring.foreign import rebuild_head
-from radial.scoring.targets import IMAGENET, build, find
+from radial.scoring.targets import IMAGENET, build, find, rebuild_head
 from radial.training.export import export
 
 
