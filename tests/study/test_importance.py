@@ -13,7 +13,7 @@ pytest.importorskip("xgboost", reason="SHAP needs shap and xgboost")
 
 from study_cases import published
 
-from radial.study.analysis.importance import shap_table, varying
+from radial.study.analysis.peaks import shap_table, varying
 
 # The paper's table "impact of RBFN parameters": mean |φ|, mean φ > 0, mean φ < 0.
 PUBLISHED = {

@@ -1,4 +1,5 @@
-"""From targets to report cards.
+"""From targets to report cards: scores, what is wrong with a target, and which of its scores should
+not be read as they stand.
 
 Legend: N images, n images with q views each, K kernels.
 """

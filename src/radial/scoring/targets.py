@@ -1,7 +1,8 @@
 """What can be scored: run directories, checkpoint files, and models by name.
 
 A target is read first (kernels and facts, in milliseconds) and built only where images come in.
-A network is loaded whole or not at all: every key must match.
+A network is loaded whole or not at all: every key must match. From checkpoints of others it is
+rebuilt by the names of their tensors; what these cannot tell is assumed, and said in notes.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 from radial.study.analysis.analyse import Analysis, analyse
 from radial.study.analysis.correlation import correlate, correlations, partial_spearman
-from radial.study.analysis.importance import shap_table
 from radial.study.analysis.judging import compare_scores, judge_scores, regret, within
-from radial.study.analysis.peaks import paired_heads, peak_table, seed_floor
+from radial.study.analysis.peaks import paired_heads, peak_table, seed_floor, shap_table
 
 judge = judge_scores  # its name in 0.1
 

@@ -18,16 +18,19 @@ from radial.study.analysis.columns import (
     score_columns,
 )
 from radial.study.analysis.correlation import FEWEST, correlations
-from radial.study.analysis.importance import FEWEST as FEWEST_FOR_SHAP
-from radial.study.analysis.importance import (
+from radial.study.analysis.judging import compare_scores, judge_scores, regret, within
+from radial.study.analysis.peaks import (
+    FEWEST_FOR_SHAP,
+    PAIR_COLUMNS,
     SHAP_COLUMNS,
     VALUE_COLUMNS,
+    paired_heads,
+    peak_table,
     rbfn_runs,
+    seed_floor,
     shap_table,
     varying,
 )
-from radial.study.analysis.judging import compare_scores, judge_scores, regret, within
-from radial.study.analysis.peaks import PAIR_COLUMNS, paired_heads, peak_table, seed_floor
 from radial.verdicts import DIVERGED
 
 LABELS = {"train_loss": "training loss", "knn_1pct": "accuracy of a kNN with 1 % of the labels"}
