@@ -19,9 +19,8 @@ from radial.study import worker as module
 from radial.study.claims import MOST, claim, newest
 from radial.study.plan import Study
 from radial.study.results import read_runs
-from radial.study.steps import STEPS, Job
 from radial.study.store import EVALUATION, RESULT, SCORES, Store, Watcher, count, headline, left_out
-from radial.study.worker import Worker
+from radial.study.worker import STEPS, Job, Worker
 
 Make = Callable[..., Study]
 

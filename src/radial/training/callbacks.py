@@ -1,4 +1,4 @@
-"""What happens beside training: verdicts, the table of epochs, what a user sees, checkpoints."""
+"""Beside training: verdicts, epochs, label-free scores, what a user sees, checkpoints."""
 
 from __future__ import annotations
 
