@@ -48,6 +48,7 @@ MOVED = {
     "radial.training.directory": "radial.training.rundir",
     "radial.training.guards": "radial.training.callbacks",
     "radial.training.loggers": "radial.training.build",
+    "radial.training.monitor": "radial.training.callbacks",
     "radial.training.progress": "radial.training.callbacks",
     "radial.training.saving": "radial.training.callbacks",
     "radial.training.summary": "radial.training.run",

@@ -1,5 +1,4 @@
-"""From targets to report cards: scores, what is wrong with a target, and which of its scores should
-not be read as they stand.
+"""From targets to report cards.
 
 Legend: N images, n images with q views each, K kernels.
 """

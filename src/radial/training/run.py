@@ -30,10 +30,18 @@ from radial.training.build import (
     device_of,
     is_leader,
 )
-from radial.training.callbacks import AtomicIO, Bar, Checkpoints, Guard, Metrics, OnlineKNN
+from radial.training.callbacks import (
+    AtomicIO,
+    Bar,
+    Checkpoints,
+    Guard,
+    Metrics,
+    Monitor,
+    OnlineKNN,
+    check_monitor,
+)
 from radial.training.config import RunConfig, from_dict
 from radial.training.module import Run
-from radial.training.monitor import Monitor, check_monitor
 from radial.training.rundir import (
     CONFIG,
     DATA,
