@@ -12,10 +12,9 @@ from scipy.spatial.distance import cdist, pdist
 from torch import Tensor
 
 from radial.metrics import dimension as module
-from radial.metrics import pairs
+from radial.metrics import hypersphere
 from radial.metrics.dimension import _tree_length, _two_nearest, mst_dimension, two_nn
-from radial.metrics.hypersphere import uniformity
-from radial.metrics.pairs import Pairs
+from radial.metrics.hypersphere import Pairs, uniformity
 
 
 def cube(n: int, d: int, features: int) -> Tensor:
@@ -55,7 +54,7 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     z = cube(300, 4, 30)
     whole = two_nn(z)
     monkeypatch.setattr(module, "_ELEMENTS", 1000)
-    monkeypatch.setattr(pairs, "_TILE", 7)
+    monkeypatch.setattr(hypersphere, "_TILE", 7)
     assert two_nn(z) == pytest.approx(whole, rel=1e-12)
 
 

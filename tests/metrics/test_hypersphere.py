@@ -10,7 +10,7 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from radial.metrics import pairs
+from radial.metrics import hypersphere
 from radial.metrics.gram import Spectra
 from radial.metrics.hypersphere import self_cluster, uniformity, w2_uniformity
 from radial.metrics.multiview import alignment
@@ -45,7 +45,7 @@ def test_alignment_of_views_that_are_the_same_is_0_and_of_opposite_ones_4() -> N
 @pytest.mark.parametrize("t", [0.5, 2.0, 50.0])
 @pytest.mark.parametrize("tile", [1, 30, 1024])
 def test_uniformity_against_all_pairs(t: float, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "_TILE", tile)
+    monkeypatch.setattr(hypersphere, "_TILE", tile)
     z = torch.randn(101, 9) + 0.5
     u = unit(z)
     squared = ((u[:, None] - u) ** 2).sum(-1)[np.triu_indices(101, 1)]

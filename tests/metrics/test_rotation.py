@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from radial.metrics.rotation import rotation_probe
+from radial.metrics.multiview import rotation_probe
 
 
 def turned(signal: float, n: int = 120, d: int = 6) -> torch.Tensor:

@@ -11,8 +11,8 @@ import torch
 from radial.data import load_data
 from radial.data.augmentations import recipe, scoring_view
 from radial.evaluation.features import extract_layers
+from radial.metrics.multiview import rotation_probe
 from radial.metrics.retrieval import acr, arc
-from radial.metrics.rotation import rotation_probe
 from radial.metrics.scores import Score, compare
 from radial.scoring.card import ranking
 from radial.scoring.score import score

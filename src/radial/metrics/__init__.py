@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from radial.metrics.dimension import mst_dimension, two_nn
     from radial.metrics.gram import Spectra
     from radial.metrics.hypersphere import self_cluster, uniformity, w2_uniformity
-    from radial.metrics.multiview import alignment, lidar
+    from radial.metrics.multiview import alignment, lidar, rotation_probe
     from radial.metrics.registry import SCORES, ScoreInfo
     from radial.metrics.retrieval import Gallery, acr, arc, gacr, info_nce, view_retrieval
-    from radial.metrics.rotation import rotation_probe
     from radial.metrics.scores import Score, Scores, compare
     from radial.metrics.separation import (
         agreement,
@@ -86,10 +85,9 @@ _HOME = {
     "dimension": ("mst_dimension", "two_nn"),
     "gram": ("Spectra",),
     "hypersphere": ("self_cluster", "uniformity", "w2_uniformity"),
-    "multiview": ("alignment", "lidar"),
+    "multiview": ("alignment", "lidar", "rotation_probe"),
     "registry": ("SCORES", "ScoreInfo"),
     "retrieval": ("Gallery", "acr", "arc", "gacr", "info_nce", "view_retrieval"),
-    "rotation": ("rotation_probe",),
     "scores": ("Score", "Scores", "compare"),
     "separation": (
         "agreement", "center_rank", "center_spread", "information", "occupancy", "sns",

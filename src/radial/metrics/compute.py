@@ -23,12 +23,10 @@ from radial.metrics.clusters import (
 )
 from radial.metrics.dimension import mst_dimension, two_nn
 from radial.metrics.gram import Spectra
-from radial.metrics.hypersphere import self_cluster, uniformity, w2_uniformity
-from radial.metrics.multiview import alignment, lidar
-from radial.metrics.pairs import Pairs
+from radial.metrics.hypersphere import Pairs, self_cluster, uniformity, w2_uniformity
+from radial.metrics.multiview import alignment, lidar, rotation_probe
 from radial.metrics.registry import LIDAR_DELTA, RETRIEVAL_IMAGES, ROTATION_IMAGES, SCORES
 from radial.metrics.retrieval import Gallery, acr, arc, gacr, info_nce, view_retrieval
-from radial.metrics.rotation import rotation_probe
 from radial.metrics.separation import (
     agreement,
     center_rank,

@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 
 from radial.checks import check_number, check_size
 from radial.metrics.gram import Spectra, check_features
-from radial.metrics.pairs import Pairs
+from radial.metrics.hypersphere import Pairs
 from radial.rbf.distance import squared_norm
 
 _ELEMENTS = 2**21  # of a block of distances: 16 MiB in float64
@@ -37,7 +37,8 @@ def two_nn(z: Tensor | Pairs, *, discard: float = 0.1) -> float:
     float64 differences.
 
     Args:
-        z: features (N, D), or :class:`radial.metrics.pairs.Pairs` of them, shared with uniformity.
+        z: features (N, D), or :class:`radial.metrics.hypersphere.Pairs` of them, which uniformity
+            shares.
         discard: share of the largest ratios that is left out.
 
     Returns:
