@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from radial import RBFLayer
-from radial.rbf.distance import squared_euclidean
+from radial.rbf.functions import squared_euclidean
 
 MAIN = (256, 2048, 512)
 SHAPES = (MAIN, (512, 512, 128), (2048, 2048, 128))

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from radial.rbf import distance
-from radial.rbf.distance import manhattan, squared_euclidean
+from radial.rbf import functions
+from radial.rbf.functions import manhattan, squared_euclidean
 
 
 def brute_force(x: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
@@ -78,7 +78,7 @@ def test_manhattan_blocks_equal_one_pass(monkeypatch: pytest.MonkeyPatch) -> Non
     x = torch.randn(6, 7, dtype=torch.float64, requires_grad=True)
     c = torch.randn(9, 7, dtype=torch.float64, requires_grad=True)
     whole = manhattan(x, c)
-    monkeypatch.setattr(distance, "_MANHATTAN_ELEMENTS", 2 * x.numel())
+    monkeypatch.setattr(functions, "_MANHATTAN_ELEMENTS", 2 * x.numel())
     torch.testing.assert_close(manhattan(x, c), whole)
     assert torch.autograd.gradcheck(manhattan, (x, c))
 

@@ -28,7 +28,7 @@ from radial.methods.base import (
     momentum_copy,
     no_autocast,
 )
-from radial.rbf.distance import squared_euclidean
+from radial.rbf.functions import squared_euclidean
 from radial.verdicts import constant_loss
 
 

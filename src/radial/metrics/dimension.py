@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 from radial.checks import check_number, check_size
 from radial.metrics.gram import Spectra, check_features
 from radial.metrics.hypersphere import Pairs
-from radial.rbf.distance import squared_norm
+from radial.rbf.functions import squared_norm
 
 _ELEMENTS = 2**21  # of a block of distances: 16 MiB in float64
 _CANDIDATES = 8  # neighbours by float64 product; by difference the two nearest of them are taken

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from radial.checks import check_number
 from radial.metrics.gram import Spectra, as_spectra, check_features, lengths, row_blocks
-from radial.rbf.distance import squared_norm
+from radial.rbf.functions import squared_norm
 
 T = 2.0  # of uniformity, as published
 _TILE = 1024  # 4 MiB in float32: a tile stays in the cache while it is looked at

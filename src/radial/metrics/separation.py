@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from radial.checks import check_finite, check_shape, check_size, check_tensor
 from radial.metrics.gram import Spectra
 from radial.metrics.spectra import entropy_rank
-from radial.rbf.distance import squared_norm
+from radial.rbf.functions import squared_norm
 
 _BLOCK_ELEMENTS = 2**19  # of an R×K block: 4 MiB in float64, of which some four are alive
 

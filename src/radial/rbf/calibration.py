@@ -13,8 +13,8 @@ from torch import Generator, Tensor, distributed, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from radial.checks import check_finite, check_size, check_tensor
-from radial.rbf.distance import squared_norm
 from radial.rbf.fitting import fit_weights, orthogonal_rows, spread_out
+from radial.rbf.functions import squared_norm
 from radial.rbf.layer import RBFLayer
 
 MAX_SAMPLES = 8_192  # the estimates no longer improve with more

@@ -13,8 +13,7 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from radial.rbf.distance import squared_norm
-from radial.rbf.functions import RadialFunction, TensorFunction, bounded
+from radial.rbf.functions import RadialFunction, TensorFunction, bounded, squared_norm
 
 # Standard deviation of log φ over samples and kernels that a normalised layer is set to:
 # neither uniform (every kernel 1/K) nor saturated (one kernel takes every sample).

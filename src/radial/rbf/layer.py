@@ -13,14 +13,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from radial.checks import check_choice, check_finite, check_shape, check_size
-from radial.rbf.distance import DISTANCES, manhattan, squared_euclidean
 from radial.rbf.fitting import fit_shapes, fit_weights, orthogonal_rows
 from radial.rbf.functions import (
+    DISTANCES,
     RadialFunction,
     TensorFunction,
     as_radial_function,
     bounded,
     bounded_square,
+    manhattan,
+    squared_euclidean,
 )
 
 INITS = ("scaled", "paper")
