@@ -52,6 +52,7 @@ MOVED = {
     "radial.training.monitor": "radial.training.callbacks",
     "radial.training.progress": "radial.training.callbacks",
     "radial.training.saving": "radial.training.callbacks",
+    "radial.training.schedule": "radial.training.build",
     "radial.training.summary": "radial.training.run",
     "radial.training.versions": "radial.training.rundir",
 }

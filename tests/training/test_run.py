@@ -13,11 +13,10 @@ import yaml
 from rich.console import Console
 
 from radial.rbf.kernels import load_kernels
-from radial.training.build import build
+from radial.training.build import EpochBatches, build
 from radial.training.module import Run
 from radial.training.run import resume, train
 from radial.training.rundir import read_config, read_result
-from radial.training.schedule import EpochBatches
 
 QUIET = Console(quiet=True)
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from radial.training.schedule import EpochBatches, generator, key, learning_rate
+from radial.training.build import EpochBatches, generator, key, learning_rate
 
 
 def test_each_image_once_an_epoch_in_an_order_of_its_own() -> None:

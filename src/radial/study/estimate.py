@@ -127,9 +127,8 @@ def _trial(study: Study, configs: Sequence[RunConfig], data: Data) -> Trial:
     import torch
 
     from radial.data.views import augment
-    from radial.training.build import build
+    from radial.training.build import build, generator
     from radial.training.module import Run
-    from radial.training.schedule import generator
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     parts = build(configs[0], data=data, device=device)

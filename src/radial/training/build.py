@@ -1,5 +1,8 @@
 """From a config to what is trained: data, backbone, heads, method, views; devices and loggers.
 
+What a run does when is a function of (seed, epoch, step) and nothing else. So a checkpoint holds no
+random state, and a resumed run is the run that was never interrupted.
+
 Loads no Lightning: `radial score` builds heads here.
 """
 
@@ -7,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +19,8 @@ from typing import Any
 
 import torch
 from lightning_utilities.core.rank_zero import rank_zero_only
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
+from torch.utils.data import Sampler
 
 import radial
 from radial.backbones import BackboneInfo, build_backbone
@@ -30,7 +35,6 @@ from radial.rbf.health import HealthReport, diagnose
 from radial.rbf.kernels import load_kernels
 from radial.rbf.layer import deepest_rbf_layer
 from radial.training.config import RunConfig, resolve
-from radial.training.schedule import generator, key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,3 +312,48 @@ def build_loggers(config: RunConfig, directory: Path) -> Any:
 def mlflow_uri(directory: Path) -> str:
     """A database beside the runs, by its absolute path: a relative one moves with the shell."""
     return f"sqlite:///{(directory / 'mlflow.db').resolve()}"
+
+
+def key(*parts: object) -> int:
+    """A seed that depends on all parts, well spread: key(seed, "views", epoch, step)."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def generator(*parts: object) -> Generator:
+    return Generator().manual_seed(key(*parts))
+
+
+class EpochBatches(Sampler[list[int]]):
+    """This rank's part of each global batch; the order is that of (seed, epoch) alone.
+
+    Each image is seen at most once an epoch; a last batch that is not full is left out.
+    """
+
+    def __init__(
+        self, images: int, batch: int, *, seed: int, rank: int = 0, world: int = 1, shuffle: bool
+    ) -> None:
+        self.images, self.batch, self.seed, self.shuffle = images, batch, seed, shuffle
+        self.part = slice(rank * batch // world, (rank + 1) * batch // world)
+        self.epoch = 0
+        self.sampler = self  # where Lightning looks for set_epoch, which it calls
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.images // self.batch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = torch.arange(self.images)
+        if self.shuffle:
+            order = torch.randperm(self.images, generator=generator(self.seed, "order", self.epoch))
+        for step in range(len(self)):
+            yield order[step * self.batch : (step + 1) * self.batch][self.part].tolist()
+
+
+def learning_rate(step: int, *, warmup: float, total: int) -> float:
+    """Factor on the peak rate: a linear warm-up, then half a cosine down to 0."""
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    return 0.5 * (1.0 + math.cos(math.pi * (step - warmup) / max(1.0, total - warmup)))

@@ -18,8 +18,8 @@ from radial.data.augmentations import View
 from radial.data.views import augment
 from radial.methods import Method, Output
 from radial.rbf.optim import parameter_groups
+from radial.training.build import EpochBatches, generator, key, learning_rate
 from radial.training.config import RunConfig
-from radial.training.schedule import EpochBatches, generator, key, learning_rate
 
 
 def embedding_spread(embeddings: Tensor) -> Tensor:
