@@ -47,6 +47,7 @@ MOVED = {
     "radial.training.conventions": "radial.training.rundir",
     "radial.training.devices": "radial.training.build",
     "radial.training.directory": "radial.training.rundir",
+    "radial.training.export": "radial.training.rundir",
     "radial.training.guards": "radial.training.callbacks",
     "radial.training.loggers": "radial.training.build",
     "radial.training.monitor": "radial.training.callbacks",

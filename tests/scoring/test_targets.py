@@ -14,7 +14,7 @@ from torchvision.models import resnet18
 from radial import RBFNProjectionHead, load_kernels
 from radial.rbf.layer import deepest_rbf_layer
 from radial.scoring.targets import IMAGENET, build, find, rebuild_head
-from radial.training.export import export
+from radial.training.rundir import export
 
 
 def lightning(path: Path, head: nn.Module, prefix: str = "") -> Path:

@@ -13,9 +13,9 @@ from torch import nn
 
 from radial.methods import METHODS, Output
 from radial.training.build import build
-from radial.training.export import export
 from radial.training.module import Run
 from radial.training.run import train
+from radial.training.rundir import export
 from radial.verdicts import WINDOW
 
 

@@ -101,7 +101,7 @@ def export(parser: Parser) -> Run:
 def _export(options: Namespace) -> int:
     if options.to is None and options.head is None:
         raise ValueError("nothing to export: give --to FILE, --head FILE, or both")
-    from radial.training.export import export
+    from radial.training.rundir import export
 
     for line in export(options.run, backbone=options.to, head=options.head):
         print(line)
