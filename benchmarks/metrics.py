@@ -137,6 +137,31 @@ def ill_conditioned(n: int, d: int) -> None:
     verdict("peak memory beside the features < 1 GiB", used.peak / MIB / 1024, most=1.0)
 
 
+def rivals(n: int, q: int, d: int, rounds: int) -> dict[str, Any]:
+    """Each score of views and turned images beside LiDAR, in the same round, nothing shared."""
+    images = like_a_backbone(n, d)
+    views = images[:, None] + 0.5 * images.std() * torch.randn(n, q, d)
+    held = {"features": images, "views": views, "start_views": views + torch.randn(views.shape)}
+    held["rotations"] = images[:512, None] + 0.5 * images.std() * torch.randn(min(n, 512), 4, d)
+    needed = ("views", "start_views", "rotations")
+    names = [name for name, info in SCORES.items() if info.needs in needed]
+    names += ["cluster_learnability", "two_nn"]
+    ratios: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        seconds = {}
+        for name in names:
+            start = time.perf_counter()
+            SCORES[name].fn(Sample(**held))
+            seconds[name] = time.perf_counter() - start
+        for name in names:
+            ratios[name].append(seconds[name] / seconds["lidar"])
+    medians = {name: statistics.median(found) for name, found in ratios.items()}
+    print(f"\nrivals beside LiDAR, n={n} q={q} D={d}, median of {rounds}: time / LiDAR's")
+    for name, ratio in medians.items():
+        print(f"{name:24}{ratio:9.2f}")
+    return {"n": n, "q": q, "d": d, "time beside lidar": medians}
+
+
 def together(n: int, d: int, rounds: int) -> dict[str, Any]:
     """All scores of features and views once, beside one decomposition in the same round."""
     z = like_a_backbone(n, d)
@@ -202,6 +227,7 @@ def main() -> None:
     figures = {
         "together": together(n, d, args.rounds),
         "kernels alone": kernels_alone(d, d, args.rounds),
+        "rivals": rivals(1_024, 4, 512, args.rounds),
     }
     if not args.quick:
         record("metrics", figures)

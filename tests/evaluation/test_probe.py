@@ -427,3 +427,24 @@ def test_bad_input(changes, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         probe(**{**GIVEN, **changes})
     assert "\n" not in str(caught.value)
+
+
+def test_few_labels_give_what_scikit_learn_gives() -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    from radial.evaluation.probe import few_label_probe
+
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(300) % 3
+    x = torch.randn(300, 8, generator=generator) + 1.5 * torch.eye(3, 8)[labels]
+    few = torch.where(torch.arange(300) < 30, labels, -1)
+    found = few_label_probe(x, few, x[150:], labels[150:])
+    assert (found.train_samples, found.test_samples) == (30, 150)
+    known, asked = x[:30].double().numpy(), x[150:].double().numpy()
+    mean, deviation = known.mean(0), known.std(0)
+    model = LogisticRegression(C=10.0 / 8, tol=1e-8, max_iter=1000)
+    model.fit((known - mean) / deviation, labels[:30].numpy())
+    exact = model.score((asked - mean) / deviation, labels[150:].numpy())
+    assert found.accuracy == pytest.approx(exact, abs=1 / 150)
+    everything = few_label_probe(x[:150], labels[:150], x[150:], labels[150:])
+    assert everything.accuracy >= found.accuracy  # 150 labels in place of 30

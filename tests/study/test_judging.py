@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from radial.study.analysis.columns import with_clid
 from radial.study.analysis.correlation import Groups, fisher_mean
 from radial.study.analysis.judging import (
     compare_scores,
@@ -278,3 +279,24 @@ def test_bad_input_and_nothing(function: Any, study: pd.DataFrame) -> None:
     if function is judge_scores:
         with pytest.raises(ValueError, match="resamples must be an integer of at least 1, not 0"):
             judge_scores(study, UP, resamples=0)
+
+
+def test_clid_is_standardised_over_the_pool_of_a_dataset() -> None:
+    random = np.random.default_rng(0)
+    runs = pd.DataFrame({
+        "data": ["a"] * 6 + ["b"] * 5,
+        "cluster_learnability@backbone": random.normal(size=11),
+        "two_nn@backbone": 20 + random.normal(size=11),
+        "cluster_learnability@projector": 1.0,
+    })  # fmt: skip
+    runs.loc[2, "two_nn@backbone"] = np.nan
+    frame, better = with_clid(runs, {"two_nn@backbone": "lower"})
+    assert better == {"two_nn@backbone": "lower", "clid@backbone": "higher"}
+    assert "clid@backbone" not in runs
+    for data, rows in (("a", [0, 1, 3, 4, 5]), ("b", [6, 7, 8, 9, 10])):
+        parts = runs.loc[rows, ["cluster_learnability@backbone", "two_nn@backbone"]].to_numpy()
+        exact = ((parts - parts.mean(0)) / parts.std(0)).sum(1)
+        assert frame.loc[rows, "clid@backbone"].to_numpy() == pytest.approx(exact), data
+    assert np.isnan(frame.loc[2, "clid@backbone"])
+    constant = runs.assign(**{"two_nn@backbone": 3.0})
+    assert with_clid(constant, {})[0]["clid@backbone"].isna().all()

@@ -47,7 +47,16 @@ def test_the_frame_holds_settings_result_labels_and_scores(done: Store) -> None:
     runs = read_runs(done.path)
     assert list(runs["head"]) == ["default", "rbfn"]
     assert list(runs["num_kernels"].isna()) == [True, False]
-    for column in ("accuracy", "f1", "train_loss", "constant_loss", "knn_1pct", "rankme@backbone"):
+    for column in (
+        "accuracy",
+        "f1",
+        "train_loss",
+        "constant_loss",
+        "knn_1pct",
+        "logistic_1pct",
+        "logistic_10pct",
+        "rankme@backbone",
+    ):
         assert runs[column].notna().all(), column
     assert runs["start_accuracy"].nunique() == 1  # the same backbone and seed
     assert (runs["precision"] <= 1).all()  # of the classification, not of the arithmetic

@@ -35,6 +35,7 @@ from radial.evaluation.logistic import TOLERANCE, Fit, Regression
 
 PROTOCOLS = ("exact", "paper")
 PATH_TOLERANCE = 1e-4  # nats, where strengths are only compared
+FEW_VARIANCE = 10.0  # C·D where labels are few, the middle of the path below
 PRIOR_VARIANCES = tuple(10.0 ** (-0.5 + 3.5 * i / 9.0) for i in range(10))  # C·D: 0.3 to 1000
 
 EXACT = (
@@ -122,6 +123,30 @@ def probe(
         return paper_probe(test, test_labels, classes=classes, seed=seed)
     parts = (train, train_labels, val, val_labels, test, test_labels)
     return exact_probe(*parts, strengths=strengths, classes=classes, seed=seed)
+
+
+def few_label_probe(
+    train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, *, seed: int = 0
+) -> ProbeResult:
+    """The exact probe where labels are few: one strength, C = 10/D, as none are left to choose by.
+
+    Args:
+        train: (N, D).
+        train_labels: (N,), −1 for those that are not known.
+        test: (M, D), what the accuracy is of.
+        test_labels: (M,).
+        seed: of the bootstrap.
+
+    Returns:
+        As :func:`exact_probe`; its validation part is the test part, which decides nothing.
+
+    Example:
+        >>> x, y = torch.eye(3).repeat(6, 1), torch.arange(3).repeat(6)
+        >>> few_label_probe(x, torch.where(torch.arange(18) < 3, y, -1), x, y).accuracy
+        1.0
+    """
+    parts = (train, train_labels, test, test_labels, test, test_labels)
+    return exact_probe(*parts, strengths=[FEW_VARIANCE / train.shape[1]], seed=seed)
 
 
 @torch.no_grad()

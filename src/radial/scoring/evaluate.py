@@ -13,7 +13,7 @@ from torch import Tensor
 
 from radial.data import Data
 from radial.evaluation.classification import knn
-from radial.evaluation.probe import probe
+from radial.evaluation.probe import few_label_probe, probe
 from radial.scoring.card import PACKAGES, short_names, widened
 from radial.scoring.score import Progress, load_images, network_layers
 from radial.scoring.settings import EvalSettings
@@ -22,6 +22,7 @@ from radial.training.rundir import versions
 
 PARTS = ("train", "val", "test")
 FEW = 0.01  # of the labels: the least that a label-free score must be worth
+SHARES = (FEW, 0.1)  # for logistic regressions
 
 
 def evaluate(
@@ -85,9 +86,22 @@ def evaluate_network(
             "share": FEW,
             "labels": int((few >= 0).sum()),
         },
+        "logistic_few": [
+            _few_logistic(*parts[:4], share=share, seed=settings.seed) for share in SHARES
+        ],
         "warnings": list(network.notes),
         "versions": versions(PACKAGES),
     }
+
+
+def _few_logistic(
+    train: Tensor, labels: Tensor, val: Tensor, val_labels: Tensor, *, share: float, seed: int
+) -> dict[str, Any]:
+    """A logistic regression with a share of the labels; on val, as the kNN with few labels."""
+    few = few_labels(labels, share, seed=seed)
+    found = few_label_probe(train, few, val, val_labels, seed=seed)
+    known = {"accuracy": found.accuracy, "low": found.low, "high": found.high}
+    return {"share": share, "labels": found.train_samples, **known, "samples": found.test_samples}
 
 
 def few_labels(labels: Tensor, share: float, *, seed: int) -> Tensor:

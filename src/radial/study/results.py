@@ -15,6 +15,7 @@ other fields of ``RunConfig``             settings; those of RBF layers where a 
 ``recall``, ``f1``                        ``accuracy_low``, ``accuracy_high``, ``test_samples``
 ``start_accuracy`` and so on              the same, of the backbone before the first step
 ``knn``, ``knn_1pct``                     accuracy of a kNN with all labels and with 1 %
+``logistic_1pct``, ``logistic_10pct``     of a logistic regression with 1 % and 10 % of the labels
 ``NAME@LAYER``                            a score, such as ``rankme@backbone``
 ``source``, ``index``                     file and row that a run comes from, else empty and 0, 1, …
 ========================================  ======================================================
@@ -168,6 +169,8 @@ def _labels(evaluation: Mapping[str, Any]) -> dict[str, Any]:
         "knn": evaluation.get("knn", {}).get("accuracy"),
         "knn_1pct": evaluation.get("knn_few", {}).get("accuracy"),
     }
+    few = {one["share"]: one["accuracy"] for one in evaluation.get("logistic_few", [])}
+    row |= {"logistic_1pct": few.get(0.01), "logistic_10pct": few.get(0.1)}
     if "verdict" in evaluation:
         row |= {name: evaluation[name] for name in ("verdict", "reason")}
         row |= dict.fromkeys((*CLASSIFICATION, "accuracy_low", "accuracy_high"))

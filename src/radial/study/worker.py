@@ -164,7 +164,7 @@ def checkpoints(job: Job) -> None:
             told = _evaluated(job, path, settings)
             for probe in told["probes"].values():
                 del probe["confusion"], probe["per_class"]
-            kept = ("probes", "knn", "knn_few", "verdict", "reason")
+            kept = ("probes", "knn", "knn_few", "logistic_few", "verdict", "reason")
             row["evaluation"] = {name: told[name] for name in kept if name in told}
         if job.study.score is not None:
             row["card"] = _scored(job, path)

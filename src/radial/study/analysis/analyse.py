@@ -16,6 +16,7 @@ from radial.study.analysis.columns import (
     labelled,
     numbers,
     score_columns,
+    with_clid,
 )
 from radial.study.analysis.correlation import FEWEST, correlations
 from radial.study.analysis.judging import compare_scores, judge_scores, regret, within
@@ -79,6 +80,7 @@ def analyse(
         seed: of resamples and permutations.
         resamples: of the bootstrap; twice as many permutations are drawn.
     """
+    runs, better = with_clid(runs, better)
     importance, values, without_shap = _importance(runs)
     return Analysis(
         peaks=peak_table(runs, decimals),

@@ -24,7 +24,13 @@ METRICS = ("f1", "accuracy", "precision", "recall")
 METHODS = ("moco", "simclr", "byol", "swav", "simsiam")  # the paper's order
 DIRECTIONS = ("higher", "lower", "near 1", "none")
 # Baselines that every score is held against: column -> which way is better.
-BASELINES: Mapping[str, str] = {"train_loss": "lower", "knn_1pct": "higher", "steps": "higher"}
+BASELINES: Mapping[str, str] = {
+    "train_loss": "lower",
+    "knn_1pct": "higher",
+    "logistic_1pct": "higher",
+    "logistic_10pct": "higher",
+    "steps": "higher",
+}
 
 # Where and how a run was computed, not what it is. Two names mean something else in a frame of
 # runs: precision and knn are results there.
@@ -103,6 +109,37 @@ def judged(runs: pd.DataFrame, better: Mapping[str, str]) -> list[tuple[str, str
         if not (groups.nunique() > 1).any():
             found.remove(("steps", "higher", "baseline"))
     return found
+
+
+def with_clid(runs: pd.DataFrame, better: Mapping[str, str]) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The frame with a column ``clid@LAYER`` where it has both parts, and the directions with it.
+
+        CLID = z(cluster_learnability) + z(two_nn),  z(x) = (x − mean)/deviation
+
+    over the pool, the runs of a dataset: the value of a run depends on the others. Higher is better
+    in both parts, which is against the direction that two_nn has by itself. Lu et al., 2022,
+    https://arxiv.org/abs/2206.01251; that the parts are standardised and added is from an
+    independent implementation, the paper's text was not at hand.
+
+    Args:
+        runs: one row a run.
+        better: score -> direction.
+
+    Returns:
+        A new frame and new directions; a run without one of the parts has NaN, and so has a pool
+        in which a part does not vary.
+    """
+    added = {}
+    for layer in ("backbone", "projector"):
+        parts = [f"{name}@{layer}" for name in ("cluster_learnability", "two_nn")]
+        if not set(parts) <= set(runs.columns):
+            continue
+        values = pd.DataFrame({name: numbers(runs, name) for name in parts}, index=runs.index)
+        pools = values.dropna().groupby(runs["data"])
+        deviation = pools.transform("std", ddof=0).replace(0.0, np.nan)
+        standard = (values.dropna() - pools.transform("mean")) / deviation
+        added[f"clid@{layer}"] = standard.sum(axis=1, skipna=False).reindex(runs.index)
+    return runs.assign(**added), {**better, **dict.fromkeys(added, "higher")}
 
 
 def codes(runs: pd.DataFrame, columns: Iterable[str]) -> NDArray[np.int64]:

@@ -18,6 +18,8 @@ from radial.presentation import NOTHING, fixed, known, number, plain
 BASELINES = {
     "train_loss": "lowest training loss",
     "knn_1pct": "kNN with 1 % of the labels",
+    "logistic_1pct": "logistic regression with 1 % of the labels",
+    "logistic_10pct": "logistic regression with 10 % of the labels",
     "steps": "most steps",
     "random": "random pick",
 }

@@ -21,6 +21,8 @@ from radial.study.report.material import Report
 
 UNDECIDED = "not decided"
 NOUNS = {"train_loss": "the training loss", "knn_1pct": "a kNN with 1 % of the labels",
+         "logistic_1pct": "a logistic regression with 1 % of the labels",
+         "logistic_10pct": "a logistic regression with 10 % of the labels",
          "steps": "the number of steps"}  # fmt: skip
 CHIPS = {"ranks runs": "good", "ranks them backwards": "bad"}  # of a score's verdict; else mute
 
