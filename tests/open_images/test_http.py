@@ -18,14 +18,23 @@ import pytest
 
 from open_images_server import Bucket, serving
 from radial.data import DataError
-from radial.open_images.http import Client, Gone, TooLarge, Unreachable, _Failed, _redirected
+from radial.open_images.http import (
+    Client,
+    Gone,
+    TooLarge,
+    Unreachable,
+    Waiting,
+    _Failed,
+    _redirected,
+)
 from radial.open_images.journal import alone
 
 BODY = np.random.default_rng(0).bytes(100_000)
 
 
 def client(**changes: Any) -> Client:
-    return Client(**{"backoff": 0.001, "timeout": 60.0} | changes)
+    how = {name: changes.pop(name) for name in ("stop", "clock") if name in changes}
+    return Client(Waiting(**{"backoff": 0.001, "timeout": 60.0} | changes), **how)
 
 
 @pytest.fixture(autouse=True)

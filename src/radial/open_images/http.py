@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -30,7 +31,7 @@ from urllib.request import getproxies, proxy_bypass
 import urllib3
 from urllib3.exceptions import HTTPError, InvalidHeader
 
-from radial.checks import DataError, one_line
+from radial.checks import DataError, check_number, check_size, one_line
 from radial.files import write_atomically
 from radial.open_images.journal import alone
 
@@ -64,13 +65,11 @@ class _Failed(Exception):
         self.wait = wait
 
 
-class Client:
-    """For any number of threads; a connection is used again once its answer was read.
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """How servers are asked, and how long and how often.
 
-    Redirects are followed, never from https to http. The proxies of the environment
-    (``https_proxy``, ``no_proxy`` …) are used, with name and password where they have them.
-
-    Args:
+    Attributes:
         connections: Kept open to one server.
         retries: Of what may pass: other errors than 404 and 410, bodies that break off.
         backoff: Seconds before the first retry; they double, with jitter, and are at least what
@@ -78,25 +77,49 @@ class Client:
         longest_wait: Seconds before a retry at most.
         timeout: Seconds of silence. An answer that trickles, its head included, has ten times as
             long in all; a large file has that for its head.
+    """
+
+    connections: int = 1
+    retries: int = 5
+    backoff: float = 0.5
+    longest_wait: float = 60.0
+    timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        try:
+            check_size("connections", self.connections)
+            check_size("retries", self.retries, minimum=0)
+            check_number("backoff", self.backoff)
+            check_number("longest_wait", self.longest_wait)
+            check_number("timeout", self.timeout, low=1e-3)
+        except ValueError as error:
+            raise DataError(str(error)) from None
+        if self.connections > 256:
+            raise DataError(f"connections must be at most 256, not {self.connections}")
+
+
+class Client:
+    """For any number of threads; a connection is used again once its answer was read.
+
+    Redirects are followed, never from https to http. The proxies of the environment
+    (``https_proxy``, ``no_proxy`` …) are used, with name and password where they have them.
+
+    Args:
+        waiting: How long and how often.
         stop: Ends all waiting when it is set.
         clock: Seconds, as `time.monotonic`.
     """
 
     def __init__(
         self,
+        waiting: Waiting | None = None,
         *,
-        connections: int = 1,
-        retries: int = 5,
-        backoff: float = 0.5,
-        longest_wait: float = 60.0,
-        timeout: float = 30.0,
         stop: threading.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.retries, self.backoff, self.longest_wait = retries, backoff, longest_wait
-        self.timeout, self.stop, self.clock = timeout, stop or threading.Event(), clock
+        self.waiting = waiting or Waiting()
+        self.stop, self.clock = stop or threading.Event(), clock
         self.end = threading.local()  # .time: when the attempt of a thread is over
-        self._connections = connections
         self._pools: dict[str | None, urllib3.PoolManager] = {}  # by proxy
         self._md5: set[str] = set()  # servers whose ETags were the MD5 of what came
 
@@ -233,7 +256,7 @@ class Client:
 
         Whatever the network does before all of it is read becomes one failed attempt.
         """
-        seconds = _PATIENCE * self.timeout
+        seconds = _PATIENCE * self.waiting.timeout
         self.end.time = end = self.clock() + seconds
         _thread.client = self
         response = None
@@ -260,7 +283,7 @@ class Client:
                 "GET",
                 url,
                 headers=plain | dict(headers),
-                timeout=self.timeout,
+                timeout=self.waiting.timeout,
                 retries=False,  # an attempt that brought no body is counted here
                 redirect=False,
                 preload_content=False,
@@ -278,14 +301,14 @@ class Client:
         parts = urlsplit(url)
         proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
         if proxy not in self._pools:
-            self._pools[proxy] = _new_pool(parts.scheme, proxy, self._connections)
+            self._pools[proxy] = _new_pool(parts.scheme, proxy, self.waiting.connections)
         return self._pools[proxy]
 
     def _wait(self, url: str, failure: _Failed, attempt: int) -> None:
-        if attempt < self.retries:
+        if attempt < self.waiting.retries:
             jitter = random.uniform(0.5, 1.0)  # so that many do not come back at the same moment
-            seconds = max(failure.wait, self.backoff * 2**attempt * jitter)
-            if not self.stop.wait(min(self.longest_wait, seconds)):
+            seconds = max(failure.wait, self.waiting.backoff * 2**attempt * jitter)
+            if not self.stop.wait(min(self.waiting.longest_wait, seconds)):
                 return
         tries = f", {attempt + 1} times" if attempt else ""
         raise Unreachable(f"{url}: {failure}{tries}") from failure

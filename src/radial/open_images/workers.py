@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 
 from PIL import Image, ImageOps
 
-from radial.checks import DataError, check_number, check_size
-from radial.open_images.http import Client, Gone, TooLarge, Unreachable, check_address
+from radial.checks import DataError, check_size
+from radial.open_images.http import Client, Gone, TooLarge, Unreachable, Waiting, check_address
 from radial.open_images.manifest import Row
 from radial.pictures import open_picture, rgb
 
@@ -37,38 +37,27 @@ Kind = Literal["got", "gone", "no image", "unreachable", "disk", "bug"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FetchSettings:
+class FetchSettings(Waiting):
     """How to fetch. Only ``size`` changes the files; the rest is how they come.
 
     Attributes:
         base: Address of the bucket: an image is at ``{base}/{subset}/{id}.jpg``.
         size: Shrink images whose short side is longer to this many pixels; None keeps them.
         connections: At the same time.
-        retries, backoff, longest_wait, timeout: Of each request; see `http.Client`.
     """
 
     base: str = BASE
     size: int | None = None
     connections: int = 16
-    retries: int = 5
-    backoff: float = 0.5
-    longest_wait: float = 60.0
-    timeout: float = 30.0
 
     def __post_init__(self) -> None:
-        try:
-            check_address(self.base)
-            check_size("connections", self.connections)
-            check_size("retries", self.retries, minimum=0)
-            check_number("backoff", self.backoff)
-            check_number("longest_wait", self.longest_wait)
-            check_number("timeout", self.timeout, low=1e-3)
-            if self.size is not None:
+        check_address(self.base)
+        super().__post_init__()
+        if self.size is not None:
+            try:
                 check_size("size", self.size)
-        except ValueError as error:
-            raise DataError(str(error)) from None
-        if self.connections > 256:
-            raise DataError(f"connections must be at most 256, not {self.connections}")
+            except ValueError as error:
+                raise DataError(str(error)) from None
 
 
 class Outcome(NamedTuple):
@@ -90,14 +79,7 @@ class Workers:
         self._tasks: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         self._stop = threading.Event()
-        self._client = Client(
-            connections=settings.connections,
-            retries=settings.retries,
-            backoff=settings.backoff,
-            longest_wait=settings.longest_wait,
-            timeout=settings.timeout,
-            stop=self._stop,
-        )
+        self._client = Client(settings, stop=self._stop)
         self._threads: list[threading.Thread] = []
         self.waiting = 0  # rows asked for and not taken
 
