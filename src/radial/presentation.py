@@ -16,7 +16,10 @@ import numbers
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 NOTHING = "–"
 COLOURS = (  # readable on white and on near-black
@@ -178,6 +181,18 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def terminal_table(texts: Sequence[str], numbers: Sequence[str] = ()) -> Table:
+    """For a terminal: columns of text, then columns of numbers; no cell is wrapped."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in texts:
+        table.add_column(name, no_wrap=True)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
 
 
 def colour(index: int) -> str:

@@ -14,7 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from radial.metrics.registry import ARROWS, HEADLINES, LAYERS, SCORES, layers_of, parse, quality
-from radial.presentation import short_number
+from radial.presentation import short_number, terminal_table
 from radial.verdicts import DEAD_KERNELS, NOT_MEASURED, OK, UNTRAINED
 
 if TYPE_CHECKING:
@@ -196,13 +196,9 @@ def print_cards(cards: Sequence[Card], sentences: Sequence[str], console: Consol
 
 def _table(cards: Sequence[Card]) -> Table:
     """Scores below their layer, one column a target, and how many images or kernels it was."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("score", no_wrap=True)
-    table.add_column("")
     names = short_names([card.target for card in cards])
     marked = [f"{name} (floor)" if card.is_floor else name for name, card in zip(names, cards)]
-    for name in (*marked, "n"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = terminal_table(("score", ""), (*marked, "n"))
     keys = dict.fromkeys((s.layer, s.name) for card in cards for s in card.scores)
     for layer in (layer for layer in LAYERS if layer in {layer for layer, _ in keys}):
         table.add_row(layer, style="bold")

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from radial.data import Data
 from radial.evaluation.classification import knn
 from radial.evaluation.probe import few_label_probe, probe
+from radial.presentation import terminal_table
 from radial.scoring.card import PACKAGES, short_names, widened
 from radial.scoring.score import Progress, load_images, network_layers
 from radial.scoring.settings import EvalSettings
@@ -134,11 +134,10 @@ def _features(
 
 def print_evaluations(results: Sequence[dict[str, Any]], console: Console) -> None:
     """One row for each target and protocol; the protocol and its samples stand beside it."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("target", "protocol", "train/val/test"):
-        table.add_column(column, no_wrap=True)
-    for column in ("accuracy", "95 %", "top-5", "F1", "precision", "recall", "seconds"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = terminal_table(
+        ("target", "protocol", "train/val/test"),
+        ("accuracy", "95 %", "top-5", "F1", "precision", "recall", "seconds"),
+    )
     for name, result in zip(short_names([result["target"] for result in results]), results):
         for protocol, found in result["probes"].items():
             table.add_row(

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from radial.presentation import terminal_table
 from radial.study.analysis.columns import numbers, oriented, score_columns
 from radial.study.analysis.correlation import correlations
 from radial.study.identical import FEW, SAME, Group, find_groups, groups_frame, setting_text
@@ -360,7 +361,8 @@ def print_audit(audit: Audit, console: Console) -> None:
     """Counts by data, method and head; the findings; correlations, where there are scores."""
     counts = audit.counts
     found = [name for name in counts.columns[4:] if name == "flagged" or counts[name].any()]
-    table = _table(("data", "method", "head"), ("runs", *found))
+    titles = [name.replace("_", " ") for name in ("runs", *found)]
+    table = terminal_table(("data", "method", "head"), titles)
     for row in counts.itertuples():
         numbers = (getattr(row, name) for name in ("runs", *found))
         style = "red" if row.flagged == row.runs else "yellow" if row.flagged else None
@@ -379,23 +381,15 @@ def _correlation_table(correlations: pd.DataFrame) -> Table:
         return "–" if math.isnan(value) else f"{value:+.2f}"
 
     titles = ("Pearson", "Spearman", "runs", "unflagged: Pearson", "Spearman", "runs")
-    table, several = _table(("score with accuracy",), titles), correlations["data"].nunique() > 1
+    table, several = (
+        terminal_table(["score with accuracy"], titles),
+        correlations["data"].nunique() > 1,
+    )
     for row in correlations.itertuples():
         everything = number(row.pearson_all), number(row.spearman_all), str(row.n_all)
         left = number(row.pearson_left), number(row.spearman_left), str(row.n_left)
         name = f"{row.data} {row.score}" if several else str(row.score)
         table.add_row(name, *everything, *left)
-    return table
-
-
-def _table(names: Sequence[str], numbers: Sequence[str]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        table.add_column(name, no_wrap=True)
-    for name in numbers:
-        table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
     return table
 
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 
 from radial.checks import one_line
-from radial.presentation import duration
+from radial.presentation import duration, terminal_table
 from radial.study.plan import Planned, Study
 from radial.training.config import RunConfig
 
@@ -44,9 +43,7 @@ def print_plan(study: Study, runs: Sequence[Planned]) -> None:
         for k, v in settings[0].items()
         if k not in varying and v and (v != usual[k] or k in ("data", "epochs"))
     ]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("run", *varying):
-        table.add_column(name.replace("_", " "), no_wrap=True)
+    table = terminal_table([name.replace("_", " ") for name in ("run", *varying)])
     for run, values in list(zip(runs, settings))[:SHOWN]:
         table.add_row(run.id, *(_plain(values[name]) for name in varying))
     console.print(table)
