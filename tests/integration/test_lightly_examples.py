@@ -124,4 +124,4 @@ def test_byol_checkpoint_gives_the_kernels_of_the_projection_head(tmp_path) -> N
     assert diagnose(module.projection_head, features).alive
     torch.save({"state_dict": module.state_dict()}, tmp_path / "byol.ckpt")
     kernels = load_kernels(tmp_path / "byol.ckpt")[-1]
-    torch.testing.assert_close(kernels.centers, module.projection_head.layers[5].centers.detach())
+    torch.testing.assert_close(kernels.centers, module.projection_head.layers[2].centers.detach())

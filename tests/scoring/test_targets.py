@@ -64,7 +64,7 @@ def test_checkpoint_of_a_run_and_exported_backbone_are_the_same_network(runs, tm
 
 @pytest.mark.parametrize("prefix", ["", "model.", "module."])
 def test_foreign_checkpoint_with_a_head_of_radial(tmp_path, prefix) -> None:
-    head = RBFNProjectionHead(512, 32, 16, num_kernels=8).eval()
+    head = RBFNProjectionHead(512, 32, 16, 3, num_kernels=8).eval()
     with torch.no_grad():  # a trained head's BatchNorm has statistics
         head.train()(torch.randn(64, 512))
         head.eval()

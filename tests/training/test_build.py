@@ -30,6 +30,18 @@ def test_heads_are_calibrated_before_momentum_copies_are_made(config) -> None:
     assert not torch.equal(predictor[0][centers], predictor[1][centers])
 
 
+def test_frozen_kernels_are_those_of_the_calibration(config) -> None:
+    learning = build(config(method="byol", head="rbfn")).method
+    frozen = build(config(method="byol", head="rbfn-frozen")).method
+    for head in ("projection_head", "prediction_head"):
+        ours, theirs = getattr(frozen, head).layers[2], getattr(learning, head).layers[2]
+        assert torch.equal(ours.kernels_centers, theirs.kernels_centers)
+        assert torch.equal(ours.log_shapes, theirs.log_shapes)
+        assert not ours.kernels_centers.requires_grad
+        assert not ours.log_shapes.requires_grad
+        assert ours.weights.requires_grad
+
+
 def test_building_twice_gives_the_same_weights(config) -> None:
     one, two = (build(config(head="rbfn")).method.state_dict() for _ in range(2))
     assert all(torch.equal(one[name], two[name]) for name in one)

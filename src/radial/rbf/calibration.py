@@ -18,6 +18,7 @@ from radial.rbf.functions import squared_norm
 from radial.rbf.layer import RBFLayer
 
 MAX_SAMPLES = 8_192  # the estimates no longer improve with more
+_ROUNDING = 64 * torch.finfo(torch.float32).eps ** 2  # of a squared length: what is left is noise
 
 
 @torch.no_grad()
@@ -136,6 +137,9 @@ def _calibrate_layer(layer: RBFLayer, x: Tensor, generator: Generator) -> Tensor
     if not 1e-30 < typical < 1e30:
         name = "underflow" if typical < 1.0 else "overflow"
         raise ValueError(f"squared distances of about {typical:.1g} {name}: rescale the features")
+    # Without BatchNorm a linear layer's bias may be all that is left of tiny features.
+    if typical <= _ROUNDING * float(squared_norm(x).mean()):
+        raise ValueError("beside their mean, differences underflow: rescale the features")
     centers, owners = spread_out(x, layer.num_kernels, generator)
     _set(layer.kernels_centers, centers)
     squared = layer.squared_distances(x)

@@ -12,7 +12,7 @@ import copy
 import hashlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from radial.rbf.calibration import calibrate
 from radial.rbf.heads import RBFN_ARMS, build_head
 from radial.rbf.health import HealthReport, diagnose
 from radial.rbf.kernels import load_kernels
-from radial.rbf.layer import deepest_rbf_layer
+from radial.rbf.layer import RBFLayer, deepest_rbf_layer
 from radial.training.config import RunConfig, resolve
 
 
@@ -93,14 +93,14 @@ def build(
     batches = list(features(backbone, data, views, config, device))
     calibrated = config.calibrate and config.head in RBFN_ARMS
     if calibrated and fresh:
-        calibrate(projection, batches, seed=config.seed)
+        _calibrate(projection, batches, config.seed)
     health = diagnose(projection, batches)
     if prediction is not None:
         prediction.to(device)
         if calibrated and fresh:
             with torch.no_grad():
                 embeddings = [copy.deepcopy(projection)(batch) for batch in batches]
-            calibrate(prediction, embeddings, seed=config.seed)
+            _calibrate(prediction, embeddings, config.seed)
     heads = [projection] if prediction is None else [projection, prediction]
     torch.manual_seed(key(config.seed, "method"))
     method = METHODS[config.method](backbone, *heads, **method_options(config, data))
@@ -112,6 +112,18 @@ def build(
         method=method,
         health=health,
     )
+
+
+def _calibrate(head: nn.Module, batches: Sequence[Tensor], seed: int) -> None:
+    """Kernels that are not to learn (rbfn-frozen) are set as well, and stay where they are set."""
+    layers = [module for module in head.modules() if isinstance(module, RBFLayer)]
+    kernels = [p for layer in layers for p in (layer.kernels_centers, layer.log_shapes)]
+    fixed = [parameter for parameter in kernels if not parameter.requires_grad]
+    for parameter in fixed:
+        parameter.requires_grad_(True)
+    calibrate(head, batches, seed=seed)
+    for parameter in fixed:
+        parameter.requires_grad_(False)
 
 
 def data_of(config: RunConfig) -> Data:
