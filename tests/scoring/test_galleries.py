@@ -37,11 +37,12 @@ def test_each_choice_draws_other_views_and_says_so(runs, folder) -> None:
         found = card.score("view_retrieval@backbone")
         values[augment] = found.value
         assert found.gallery.startswith(f"24 images × 3 views, {augment}: ")
+        assert card.data["gallery"] == found.gallery
         assert card.score("rankme@backbone").gallery == ""
         assert card.score("rotation_probe@backbone").gallery == ""
     assert len({values[name] for name in ("fixed", "crop", "strong")}) == 3
     assert values["own"] == values["fixed"]  # on small images MoCo's views are SimCLR's
-    with pytest.warns(DeprecationWarning, match="fixed, crop, strong, own"):
+    with pytest.warns(FutureWarning, match="fixed, crop, strong, own"):
         old = settings(folder, augment="simclr")
     (card,) = score([str(runs["mlp"])], old)
     assert card.score("view_retrieval@backbone").value == values["fixed"]

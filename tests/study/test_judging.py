@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from radial.study.analysis.columns import with_clid
+from radial.study.analysis.analyse import analyse
+from radial.study.analysis.columns import of_different_views, with_clid
 from radial.study.analysis.correlation import Groups, fisher_mean
 from radial.study.analysis.judging import (
     compare_scores,
@@ -300,3 +301,22 @@ def test_clid_is_standardised_over_the_pool_of_a_dataset() -> None:
     assert np.isnan(frame.loc[2, "clid@backbone"])
     constant = runs.assign(**{"two_nn@backbone": 3.0})
     assert with_clid(constant, {})[0]["clid@backbone"].isna().all()
+
+
+def test_scores_of_different_views_are_not_judged() -> None:
+    random = np.random.default_rng(0)
+    runs = make(random.random(8), **{
+        name: random.random(8) for name in ("view_retrieval@backbone", "lidar@backbone", "rankme@x")
+    })  # fmt: skip
+    scores = [name for name in runs.columns if "@" in name]
+    seen = scores[:2]
+    assert of_different_views(runs, scores) == []
+    same = runs.assign(gallery="512 images × 4 views, fixed: 32 px")
+    assert of_different_views(same, scores) == []
+    other = same.assign(gallery=["512 images × 4 views, fixed: 32 px"] * 4 + ["crop"] * 4)
+    assert of_different_views(other, scores) == seen
+    own = same.assign(gallery=[f"512 images × 16 views, own: {i % 2}" for i in range(8)])
+    assert of_different_views(own, scores) == seen[:1]  # LiDAR's paper compares runs so
+    found = analyse(other, dict.fromkeys(scores, "higher"), resamples=10)
+    assert set(found.judgement["score"]) == {"rankme@x"}
+    assert any("different views, which do not compare" in note for note in found.notes)

@@ -236,18 +236,21 @@ class Bench:
 
     def with_gallery(self, scores: Sequence[Score], target: Target, data: Data) -> list[Score]:
         """Scores of views with the gallery that they are of; those of other ones do not compare."""
-        settings = self.settings
-        words = view_words(self.view(target, data.image_size))
 
         def gallery(score: Score) -> str:
             if not SCORES[score.name].from_views:
                 return ""
-            size = f"{score.samples} images × {settings.views} views"
-            if settings.augment == "own" and score.name == "lidar":  # as its paper compares runs
-                return f"{size}, own"
-            return f"{size}, {settings.augment}: {words}"
+            words = self.gallery(target, data, score.samples)
+            if self.settings.augment == "own" and score.name == "lidar":
+                return words.partition(":")[0]  # own views are how its paper compares runs
+            return words
 
         return [replace(score, gallery=gallery(score)) for score in scores]
+
+    def gallery(self, target: Target, data: Data, images: int) -> str:
+        """How many views of how many images there are, and how they are drawn."""
+        words = view_words(self.view(target, data.image_size))
+        return f"{images} images × {self.settings.views} views, {self.settings.augment}: {words}"
 
     def facts(self, data: Data) -> dict[str, Any]:
         images, viewed = self.images(data)
@@ -306,7 +309,10 @@ def _from_images(target: Target, settings: Settings, bench: Bench, figures: bool
         reason,
         scores=annotated(computed, target, status),
         warnings=tuple(notes),
-        data=_file_facts(target) | bench.facts(data) | _layer_facts(kernels),
+        data=_file_facts(target)
+        | bench.facts(data)
+        | {"gallery": bench.gallery(target, data, len(views.backbone))}
+        | _layer_facts(kernels),
         figures=figures_of(plain, layer, bench.images(data)[0]) if figures else None,
     )
 

@@ -83,7 +83,7 @@ class Settings:
             warnings.warn(
                 f"augment={self.augment!r}: a method's name goes with the next version; choose one "
                 f"of {', '.join(AUGMENT)}",
-                DeprecationWarning,
+                FutureWarning,  # which a user of the command sees
                 stacklevel=3,
             )
 

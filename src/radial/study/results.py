@@ -17,6 +17,7 @@ other fields of ``RunConfig``             settings; those of RBF layers where a 
 ``knn``, ``knn_1pct``                     accuracy of a kNN with all labels and with 1 %
 ``logistic_1pct``, ``logistic_10pct``     of a logistic regression with 1 % and 10 % of the labels
 ``NAME@LAYER``                            a score, such as ``rankme@backbone``
+``gallery``                               of scores of views: how many, and how they were drawn
 ``source``, ``index``                     file and row that a run comes from, else empty and 0, 1, …
 ========================================  ======================================================
 """
@@ -185,7 +186,8 @@ def _labels(evaluation: Mapping[str, Any]) -> dict[str, Any]:
 
 def _card(card: Mapping[str, Any]) -> dict[str, Any]:
     scores = {f"{s['name']}@{s['layer']}": s["value"] for s in card.get("scores", [])}
-    return {"status": card.get("status")} | scores
+    gallery = (card.get("data") or {}).get("gallery")
+    return {"status": card.get("status"), "gallery": gallery} | scores
 
 
 def _start(store: Store, name: str | None) -> Mapping[str, Any]:

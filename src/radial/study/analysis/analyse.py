@@ -15,6 +15,7 @@ from radial.study.analysis.columns import (
     frame,
     labelled,
     numbers,
+    of_different_views,
     score_columns,
     with_clid,
 )
@@ -81,6 +82,7 @@ def analyse(
         resamples: of the bootstrap; twice as many permutations are drawn.
     """
     runs, better = with_clid(runs, better)
+    better = {**better, **dict.fromkeys(of_different_views(runs, better), "none")}
     importance, values, without_shap = _importance(runs)
     return Analysis(
         peaks=peak_table(runs, decimals),
@@ -165,6 +167,9 @@ def _without_scores(runs: pd.DataFrame, better: Mapping[str, str]) -> Iterator[N
         yield "scores", "no scores in this study: no correlations"
     if unknown := [name for name in scores if name not in better]:
         yield "scores", f"no direction is declared for {', '.join(unknown)}: not judged"
+    if apart := of_different_views(runs, scores):
+        words = "runs were scored with different views, which do not compare"
+        yield "scores", f"{words}: {', '.join(apart)}: not judged"
     for data, group in by_data(runs):
         sizes = group["method"].value_counts(sort=False)
         for method in [str(name) for name, size in sizes.items() if size < FEWEST]:

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from radial.checks import check_choice
-from radial.metrics.registry import quality
+from radial.metrics.registry import SCORES, quality
 from radial.training.config import RunConfig
 
 Array = NDArray[np.float64]
@@ -109,6 +109,26 @@ def judged(runs: pd.DataFrame, better: Mapping[str, str]) -> list[tuple[str, str
         if not (groups.nunique() > 1).any():
             found.remove(("steps", "higher", "baseline"))
     return found
+
+
+def of_different_views(runs: pd.DataFrame, scores: Iterable[str]) -> list[str]:
+    """The scores of views, where the runs of a dataset had different galleries of views.
+
+    Their values depend on the gallery, so that they do not compare. LiDAR does where each run had
+    views of its own recipe, as many of as many images: so its paper has it.
+    """
+    if "gallery" not in runs:
+        return []
+    known = runs.dropna(subset="gallery").groupby("data")["gallery"]
+    mixed = [set(found) for _, found in known if found.nunique() > 1]
+    kinds = [{gallery.partition(":")[0] for gallery in found} for found in mixed]
+    own = all(len(kind) == 1 and min(kind).endswith(", own") for kind in kinds)
+    names = {column: column.partition("@")[0] for column in scores}
+    return [
+        column
+        for column, name in names.items()
+        if mixed and name in SCORES and SCORES[name].from_views and not (own and name == "lidar")
+    ]
 
 
 def with_clid(runs: pd.DataFrame, better: Mapping[str, str]) -> tuple[pd.DataFrame, dict[str, str]]:
