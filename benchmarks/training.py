@@ -1,24 +1,28 @@
 """`radial train` beside LightlySSL's own SimCLR example, and an RBFN head beside an MLP.
 
-    python benchmarks/training.py [FOLDER]
+    python benchmarks/training.py [FOLDER] [--steps 16] [--rounds 3]
 
 FOLDER holds class folders of 32 px images such as CIFAR-10; without it, random images of that
 size: the times do not depend on what is in them. LightlySSL's side is its example for CIFAR-10
 restated: its transform image by image in a loader with two workers, its head and loss, SGD,
 batch 256, the same backbone. Ours is an epoch of `radial train` with Lightning's loop, guards and
-log, without the validation and the checkpoint after it. Medians of interleaved rounds in one run.
+log, without the validation and the checkpoint after it; its networks are compiled, and were before.
+The bare step is the same networks, compiled, with the same views, loss and optimiser in a plain
+loop. Medians of interleaved rounds in one run, written to results/training.json.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import Literal
 
-from measure import Task, median_seconds, verdict
+from measure import Task, median_seconds, record, seconds, verdict
 
 # ruff: isort: split
 import numpy as np
@@ -38,11 +42,12 @@ from radial.data.views import augment
 from radial.rbf.optim import parameter_groups
 from radial.training.build import build
 from radial.training.callbacks import Metrics
+from radial.training.compilation import compile_networks
 from radial.training.config import RunConfig
 from radial.training.run import train
 from radial.training.rundir import METRICS
 
-BACKBONE, BATCH, STEPS, ROUNDS = "resnet9-w0.125", 256, 16, 3
+BACKBONE, BATCH = "resnet9-w0.125", 256
 
 
 class Pictures(Dataset[list[torch.Tensor]]):
@@ -67,7 +72,7 @@ class Pictures(Dataset[list[torch.Tensor]]):
 
 
 class Example:
-    """LightlySSL's SimCLR example: one call is one epoch of STEPS steps; gives images/s."""
+    """LightlySSL's SimCLR example: epoch() gives images/s."""
 
     def __init__(self, images: torch.Tensor) -> None:
         backbone, info = build_backbone(BACKBONE, image_size=32)
@@ -98,9 +103,14 @@ class Example:
         return steps * BATCH / (time.perf_counter() - begin)
 
 
-def ours(folder: Path, directory: Path) -> float:
+def ours(folder: Path, directory: Path, how: Literal["on", "off"]) -> float:
     config = RunConfig(
-        data=f"folder:{folder}", backbone=BACKBONE, batch_size=BATCH, epochs=1, out=str(directory)
+        data=f"folder:{folder}",
+        backbone=BACKBONE,
+        batch_size=BATCH,
+        epochs=1,
+        compile=how,
+        out=str(directory),
     )
     train(config, overwrite=True, console=Console(quiet=True))
     metrics = Metrics(directory / METRICS)
@@ -108,9 +118,11 @@ def ours(folder: Path, directory: Path) -> float:
     return float(metrics.rows[-1]["images_per_second"])
 
 
-def step(head: str, folder: Path) -> Task:
+def step(head: str, folder: Path, *, compiled: bool = False) -> Task:
     """A whole training step: views, both passes, backward, optimiser."""
     parts = build(RunConfig(data=f"folder:{folder}", head=head, backbone=BACKBONE))
+    if compiled:
+        compile_networks(parts.method)
     batch = parts.data.train.__getitems__(range(BATCH))
     groups = parameter_groups(parts.method, lr=0.01, weight_decay=5e-4)
     optimizer = torch.optim.SGD(groups, lr=0.01, momentum=0.9)
@@ -129,10 +141,10 @@ def step(head: str, folder: Path) -> Task:
     return Task(forward=forward)
 
 
-def write_images(root: Path) -> Path:
-    """STEPS batches in the training part, 70 % of all."""
+def write_images(root: Path, steps: int) -> Path:
+    """That many batches in the training part, 70 % of all."""
     random = np.random.default_rng(0)
-    for number in range(STEPS * BATCH * 10 // 7 + 10):
+    for number in range(steps * BATCH * 10 // 7 + 10):
         path = root / f"class{number % 2}" / f"{number:05d}.png"
         path.parent.mkdir(exist_ok=True)
         Image.fromarray(random.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(path)
@@ -140,28 +152,44 @@ def write_images(root: Path) -> Path:
 
 
 def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="radial train beside LightlySSL's example")
+    parser.add_argument("folder", type=Path, nargs="?", help="class folders of 32 px images")
+    parser.add_argument("--steps", type=int, default=16, help="of an epoch")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args(arguments)
     warnings.filterwarnings("ignore")
     torch.set_flush_denormal(True)
     with tempfile.TemporaryDirectory() as scratch:
-        given = Path(arguments[0]) if arguments else None
+        run = Path(scratch) / "run"
         (Path(scratch) / "images").mkdir()
-        folder = given or write_images(Path(scratch) / "images")
+        folder = options.folder or write_images(Path(scratch) / "images", options.steps)
         images = load_data(f"folder:{folder}").train
-        example = Example(images.__getitems__(range(min(len(images), STEPS * BATCH))))
-        speeds: dict[str, list[float]] = {"lightly": [], "radial": []}
-        for _ in range(ROUNDS):
-            speeds["lightly"].append(example.epoch())
-            speeds["radial"].append(ours(folder, Path(scratch) / "run"))
+        example = Example(images.__getitems__(range(min(len(images), options.steps * BATCH))))
+        bare = step("default", folder, compiled=True)
+        ours(folder, run, "on")  # fills the compile cache
+        bare.run()
+        speeds: dict[str, list[float]] = {}
+        for _ in range(options.rounds):
+            times = [seconds(bare) for _ in range(options.steps)]
+            for name, speed in (
+                ("LightlySSL's example", example.epoch()),
+                ("radial train, compiled", ours(folder, run, "on")),
+                ("radial train, eager", ours(folder, run, "off")),
+                ("the bare compiled step", BATCH / statistics.median(times)),
+            ):
+                speeds.setdefault(name, []).append(speed)
         medians = {name: statistics.median(values) for name, values in speeds.items()}
         print(f"SimCLR, {BACKBONE}, batch {BATCH}, 32 px, {torch.get_num_threads()} threads")
         for name, value in medians.items():
-            print(f"  {name:<8}{value:>8,.0f} images/s")
-        verdict("radial train / LightlySSL's example", medians["radial"] / medians["lightly"],
-                least=2.0)  # fmt: skip
-        tasks = {head: step(head, folder) for head in ("mlp", "rbfn")}
-        times = median_seconds(tasks, 9)
+            print(f"  {name:<24}{value:>8,.0f} images/s")
+        lightly, compiled, _, plain = medians.values()
+        verdict("radial train / LightlySSL's example", compiled / lightly, least=4.0)
+        verdict("radial train / the bare compiled step", compiled / plain, least=0.9)
+        times_of = median_seconds({head: step(head, folder) for head in ("mlp", "rbfn")}, 9)
         print("whole training step, same depth and width, K = 128")
-        verdict("rbfn / mlp", times["rbfn"] / times["mlp"], most=1.1)
+        verdict("rbfn / mlp", times_of["rbfn"] / times_of["mlp"], most=1.1)
+        figures = {"images_per_second": medians, "rounds": speeds, "step_seconds": times_of}
+        record("training", figures)
     return 0
 
 

@@ -34,6 +34,24 @@ def test_import_is_lazy() -> None:
     assert python(layer) == "['torch']"
 
 
+@pytest.mark.parametrize(
+    "module",
+    [
+        "rbf.heads",
+        "rbf.calibration",
+        "methods",
+        "training.build",
+        "study.worker",
+        "study.executors",
+    ],
+)
+def test_modules_that_do_not_use_a_large_package_do_not_import_it(module: str) -> None:
+    """Each costs more than a second; all of them once more than `import torch`."""
+    large = "{'lightly', 'pytorch_lightning', 'torchvision', 'pandas', 'timm', 'torch._dynamo'}"
+    found = python(f"import sys, radial.{module}; print(sorted({large} & set(sys.modules)))")
+    assert found == "[]"
+
+
 @pytest.mark.parametrize("name", radial.__all__)
 def test_public_names_resolve_and_are_documented(name: str) -> None:
     assert getattr(radial, name).__doc__

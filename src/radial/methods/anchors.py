@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 
 import torch
-from lightly.utils import dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -22,6 +21,7 @@ from radial.methods.base import (
     embedding_dim,
     gathered,
     no_autocast,
+    rank,
 )
 from radial.verdicts import constant_loss
 
@@ -95,7 +95,7 @@ class SupCon(Method):
             unit = [F.normalize(z, dim=1) for z in (z0, z1)]
             everyone = torch.cat([gathered(u) for u in unit])  # (2BW, d)
             classes = gathered(labels)
-            rows = torch.arange(len(labels), device=labels.device) + dist.rank() * len(labels)
+            rows = torch.arange(len(labels), device=labels.device) + rank() * len(labels)
             itself = torch.cat([rows, rows + len(classes)])[:, None]
             logits = torch.cat(unit) @ everyone.T / self.temperature
             log_p = logits.scatter(1, itself, -math.inf).log_softmax(1)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
-from lightly.utils import dist
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from radial.checks import check_size
 
@@ -81,7 +80,34 @@ def gathered(z: Tensor) -> Tensor:
     that DistributedDataParallel takes of the gradients, a loss that each rank computes on
     its own rows, or that all compute alike on all rows, has the gradient of one process.
     """
-    return torch.cat(dist.gather(z.contiguous())) if dist.world_size() > 1 else z
+    if world_size() == 1:
+        return z
+    rows: Tensor = _Gather.apply(z.contiguous())
+    return rows
+
+
+class _Gather(torch.autograd.Function):
+    """LightlySSL's ``gather`` in a few lines: importing its package takes longer than torch."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        parts = [torch.empty_like(z) for _ in range(world_size())]
+        distributed.all_gather(parts, z)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        total = grads[0].contiguous().clone()
+        distributed.all_reduce(total)
+        return total.chunk(world_size())[rank()]
+
+
+def rank() -> int:
+    return distributed.get_rank() if distributed.is_initialized() else 0
+
+
+def world_size() -> int:
+    return distributed.get_world_size() if distributed.is_initialized() else 1
 
 
 def momentum_copy(module: nn.Module) -> nn.Module:

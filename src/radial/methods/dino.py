@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from itertools import product
 
 import torch
-from lightly.models.modules.center import center_mean
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 
 from radial.checks import check_size
@@ -27,6 +26,7 @@ from radial.methods.base import (
     full,
     momentum_copy,
     no_autocast,
+    world_size,
 )
 from radial.rbf.functions import squared_euclidean
 from radial.verdicts import constant_loss
@@ -108,7 +108,11 @@ class DINO(Method):
             pairs = [(i, j) for i, j in product(range(2), range(len(z))) if i != j]
             terms = [-(teacher[i] * student[j]).sum(-1).mean() for i, j in pairs]
         if self.training:
-            self.center.lerp_(center_mean(scores.flatten(0, 1), (0,))[0], 1 - self.center_momentum)
+            mean = scores.flatten(0, 1).mean(0)
+            if (world := world_size()) > 1:
+                distributed.all_reduce(mean)
+                mean /= world
+            self.center.lerp_(mean, 1 - self.center_momentum)
         return Output(torch.stack(terms).mean(), z[0].detach())
 
     def after_backward(self, progress: float) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from lightly.models.utils import batch_shuffle, batch_unshuffle
-from lightly.utils import dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -26,6 +24,7 @@ from radial.methods.base import (
     full,
     momentum_copy,
     no_autocast,
+    world_size,
 )
 from radial.verdicts import constant_loss
 
@@ -77,8 +76,10 @@ class MoCo(Method):
 
     @torch.no_grad()
     def keys(self, view: Tensor) -> Tensor:
-        if not (self.training and dist.world_size() > 1):
+        if not (self.training and world_size() > 1):
             return full(self.key_head(self.key_backbone(view)))
+        from lightly.models.utils import batch_shuffle, batch_unshuffle
+
         shuffled, order = batch_shuffle(view, distributed=True)
         keys = full(self.key_head(self.key_backbone(shuffled)))
         return batch_unshuffle(keys, order, distributed=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from lightly.utils import dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -22,6 +21,7 @@ from radial.methods.base import (
     full,
     gathered,
     no_autocast,
+    rank,
 )
 from radial.verdicts import constant_loss
 
@@ -75,7 +75,7 @@ class NNCLR(Method):
     def info_nce(self, z: Tensor, p: Tensor) -> Tensor:
         """Of this rank's rows, against the predictions of all ranks."""
         everyone = gathered(F.normalize(p, dim=1))  # (B·W, d)
-        mine = torch.arange(len(z), device=z.device) + dist.rank() * len(z)
+        mine = torch.arange(len(z), device=z.device) + rank() * len(z)
         return F.cross_entropy(self.neighbours(z) @ everyone.T / self.temperature, mine)
 
     @torch.no_grad()

@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 
 import torch
-from lightly.utils import dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,6 +19,7 @@ from radial.methods.base import (
     check_view_count,
     gathered,
     no_autocast,
+    rank,
 )
 from radial.verdicts import constant_loss
 
@@ -62,7 +62,7 @@ def nt_xent(z0: Tensor, z1: Tensor, temperature: float, *, gather: bool = True) 
     """
     z0, z1 = F.normalize(z0, dim=1), F.normalize(z1, dim=1)
     everyone = torch.cat([gathered(z0), gathered(z1)] if gather else [z0, z1])  # (2BW, d)
-    first = dist.rank() * len(z0) if gather else 0
+    first = rank() * len(z0) if gather else 0
     mine = torch.arange(first, first + len(z0), device=z0.device)
     other = mine + len(everyone) // 2
     itself, partner = torch.cat([mine, other]), torch.cat([other, mine])

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from lightly.loss.swav_loss import SwaVLoss
-from lightly.utils import dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -22,6 +20,8 @@ from radial.methods.base import (
     check_view_count,
     embedding_dim,
     no_autocast,
+    rank,
+    world_size,
 )
 from radial.verdicts import constant_loss
 
@@ -50,6 +50,8 @@ class SwAV(Method):
         queue_size: int = 0,
         frozen: float = 0.01,
     ) -> None:
+        from lightly.loss.swav_loss import SwaVLoss  # here: its package takes longer than torch
+
         super().__init__(backbone, projection_head)
         check_temperature(temperature)
         check_size("prototypes", prototypes, minimum=2)
@@ -78,7 +80,7 @@ class SwAV(Method):
         """Of this rank's share of the queue, once it is full: one tensor for each view."""
         if self.queue is None or not self.queue.full:
             return None
-        share = self.queue.rows[dist.rank() :: dist.world_size()]
+        share = self.queue.rows[rank() :: world_size()]
         return [self.prototypes(rows) for rows in share.chunk(2, dim=1)]
 
     def after_backward(self, progress: float) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lightly.loss.vicreg_loss import VICRegLoss
 from torch import Tensor, nn
 
 from radial.methods.base import Method, Output, check_view_count, check_weight, no_autocast
@@ -33,6 +32,8 @@ class VICReg(Method):
         variance: float = 25.0,
         covariance: float = 1.0,
     ) -> None:
+        from lightly.loss.vicreg_loss import VICRegLoss  # here: its package takes longer than torch
+
         super().__init__(backbone, projection_head)
         check_weight("invariance", invariance)
         check_weight("variance", variance)

@@ -43,8 +43,8 @@ KINDS = {f.name: get_type_hints(RunConfig)[f.name] for f in fields(RunConfig)}
 LISTS = ("loggers", "monitor")
 # What does not change a run's result is not part of its identity.
 MACHINE = (
-    "out", "threads", "workers", "accelerator", "data_root", "loggers", "save_every", "knn",
-    "monitor", "monitor_every", "monitor_unit", "max_bad_images",
+    "out", "threads", "compile", "workers", "accelerator", "data_root", "loggers", "save_every",
+    "knn", "monitor", "monitor_every", "monitor_unit", "max_bad_images",
 )  # fmt: skip
 # Settings that came after the first studies count only where they are set: known runs keep their
 # ids, and nothing is trained again because there is something new to choose.

@@ -157,6 +157,8 @@ class RunConfig:
         devices: on each node.
         num_nodes: machines.
         threads: of torch on the CPU; by default torch's choice.
+        compile: networks by torch.compile: on, off, or auto, where the steps to come repay it. The
+            result is the same but for rounding; config.yaml says what was chosen.
         save_every: keep a checkpoint every so many epochs; 0 keeps the last only.
         knn: nearest-neighbour accuracy on the validation images after each epoch (uses labels).
         monitor: label-free scores of held-out images, such as rankme, lidar@backbone, sns_width.
@@ -176,7 +178,7 @@ class RunConfig:
         "invariance variance covariance",
         "optimisation": "epochs batch_size optimizer base_lr weight_decay warmup_epochs "
         "kernel_lr_scale shape_lr_scale",
-        "machine": "precision accelerator devices num_nodes threads",
+        "machine": "precision accelerator devices num_nodes threads compile",
         "what is kept and watched": "out save_every knn monitor monitor_every monitor_unit loggers "
         "on_collapse",
     }
@@ -228,6 +230,7 @@ class RunConfig:
     devices: int = 1
     num_nodes: int = 1
     threads: int | None = None
+    compile: Literal["auto", "on", "off"] = "auto"
     save_every: int = 0
     knn: bool = False
     monitor: tuple[str, ...] = ()
@@ -243,6 +246,7 @@ class RunConfig:
         check_choice("distance", self.distance, ("euclidean", "manhattan"))
         check_choice("optimizer", self.optimizer, (None, "sgd", "lars", "adamw"))
         check_choice("precision", self.precision, ("32", "bf16", "16"))
+        check_choice("compile", self.compile, ("auto", "on", "off"))
         check_choice("on_collapse", self.on_collapse, ("warn", "stop"))
         check_choice("monitor_unit", self.monitor_unit, ("epoch", "step"))
         for name in ("loggers", "monitor"):

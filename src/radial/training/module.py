@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytorch_lightning as pl
@@ -19,6 +20,7 @@ from radial.data.views import augment
 from radial.methods import Method, Output
 from radial.rbf.optim import parameter_groups
 from radial.training.build import EpochBatches, generator, key, learning_rate
+from radial.training.compilation import called
 from radial.training.config import RunConfig
 
 
@@ -55,7 +57,8 @@ class Run(pl.LightningModule):
         seed, epoch = self.config.seed, self.current_epoch
         torch.manual_seed(key(seed, "step", epoch, step, self.global_rank))
         self._set_learning_rate()
-        self.latest = self._forward(batch, generator(seed, "views", epoch, step))
+        with called("compiled") if self.config.compile == "on" else nullcontext():
+            self.latest = self._forward(batch, generator(seed, "views", epoch, step))
         return self.latest.loss
 
     def on_after_backward(self) -> None:

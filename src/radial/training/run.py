@@ -6,7 +6,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from radial.training.callbacks import (
     OnlineKNN,
     check_monitor,
 )
+from radial.training.compilation import called, compile_networks, worth_compiling
 from radial.training.config import RunConfig, from_dict
 from radial.training.module import Run
 from radial.training.rundir import (
@@ -69,8 +70,8 @@ from radial.verdicts import BORN_DEAD
 
 PRECISION: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 CHANGEABLE = (
-    "epochs", "accelerator", "devices", "num_nodes", "threads", "workers", "save_every", "knn",
-    "loggers", "on_collapse", "monitor", "monitor_every", "monitor_unit",
+    "epochs", "accelerator", "devices", "num_nodes", "threads", "compile", "workers", "save_every",
+    "knn", "loggers", "on_collapse", "monitor", "monitor_every", "monitor_unit",
 )  # fmt: skip
 
 
@@ -110,6 +111,8 @@ def resume(
         raise ValueError(
             f"cannot change {', '.join(wrong)} on resume; only {', '.join(CHANGEABLE)}"
         )
+    if config.compile == "auto":  # begun by a radial that compiled nothing
+        config = replace(config, compile="off")
     changed = replace(config, out=str(directory), **changes)
     if changed.epochs < config.epochs:
         raise ValueError(f"a run of {config.epochs} epochs cannot be resumed with {changed.epochs}")
@@ -193,13 +196,28 @@ def _run(
             checkpoints,
         ]
         trainer = build_trainer(config, directory, callbacks)
+        done = int(checkpoint["epoch"]) + 1 if checkpoint else 0
+        assert config.batch_size is not None
+        compiled = worth_compiling(
+            config,
+            parts.method,
+            parts.views,
+            steps=(config.epochs - done) * (len(parts.data.train) // config.batch_size),
+            device=device_of(config),
+            context=trainer.precision_plugin.forward_context,
+            tell=tell,
+        )
+        config = replace(config, compile="on" if compiled else "off")  # and so on resume
+        parts = replace(parts, config=config)
+        if compiled:
+            compile_networks(parts.method)
         if leader:  # all that could be wrong has been looked at
             if clear:
                 remove_run(directory)
             for folder in (directory, (directory / KEPT).parent):
                 sweep(folder)
             if checkpoint:  # the run may have been killed between the two files
-                checkpoints.keep(int(checkpoint["epoch"]) + 1)
+                checkpoints.keep(done)
             for name in (RESULT, EVALUATION, SCORES):  # of an earlier state
                 (directory / name).unlink(missing_ok=True)
             write_atomically(directory / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))
@@ -214,7 +232,8 @@ def _run(
         module = Run(parts.method, parts.data, parts.views, config, facts)
         try:
             path = directory / LAST if checkpoint else None
-            trainer.fit(module, ckpt_path=path, weights_only=True)
+            with called("eagerly") if compiled else nullcontext():  # but for training steps
+                trainer.fit(module, ckpt_path=path, weights_only=True)
         except SystemExit:  # what Lightning makes of Ctrl-C
             raise KeyboardInterrupt(f"go on with: radial train --resume {directory}") from None
     result = summarise(directory, parts, facts, guard, metrics, trainer)
