@@ -95,7 +95,8 @@ def worth_compiling(
         record.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(record, json.dumps({"gain": round(gain, 3)}))
     except Exception as error:  # no C++ compiler, no headers, a network that dynamo does not take
-        tell(f"not compiled, so slower than it could be: {one_line(error)}")
+        why = one_line(getattr(error, "inner_exception", error), most=160)
+        tell(f"not compiled, so slower than it could be: {why}")
         return False
     return forced or gain > 0.0
 
