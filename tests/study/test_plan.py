@@ -89,7 +89,7 @@ def test_identity_is_of_what_decides_the_result() -> None:
     others = {
         "threads": 2, "out": "x", "workers": 3, "accelerator": "cpu", "data_root": "r", "knn": True,
         "loggers": ("wandb",), "save_every": 1, "monitor": ("rankme",), "monitor_every": 2,
-        "monitor_unit": "step", "max_bad_images": 3,
+        "monitor_unit": "step", "max_bad_images": 3, "compile": "on",
     }  # fmt: skip
     assert set(others) == set(MACHINE)
     assert all(identity(RunConfig(**{k: v})) == usual for k, v in others.items())
