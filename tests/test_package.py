@@ -133,3 +133,15 @@ def test_modules_that_moved_are_found_with_a_warning(old: str, new: str) -> None
     assert told[0].filename == import_module.__code__.co_filename  # frames of the system left out
     own = {n: v for n, v in vars(import_module(new)).items() if not n.startswith("_")}
     assert own.items() <= vars(module).items()
+
+
+def test_the_map_of_the_house_names_every_room() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    house = text[text.index("## The house") :]
+    inside = ROOT / "src" / "radial"
+    rooms = {path.name + "/" for path in inside.iterdir() if (path / "__init__.py").is_file()}
+    rooms |= {path.stem for path in inside.glob("[a-z]*.py")}
+    listed = re.findall(r"^\| (`.*?`) \|", house, flags=re.MULTILINE)
+    assert {name for row in listed for name in re.findall(r"`(.*?)`", row)} == rooms
+    for path in re.findall(r"`((?:training|scoring|study|evaluation|metrics)/\w+)", house):
+        assert (inside / f"{path}.py").is_file() or (inside / path).is_dir(), path
