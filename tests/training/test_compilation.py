@@ -111,6 +111,7 @@ def test_without_a_compiler_it_says_so_and_goes_on(config, tmp_path):
     assert done.returncode == 0, done.stderr
     told = [line for line in done.stderr.splitlines() if "not compiled" in line]
     assert len(told) == 1
+    assert all(line.startswith(("radial: ", "epoch ")) for line in done.stderr.splitlines())
     assert read_config(settings.directory).compile == "off"
     assert read_result(settings.directory).steps > 0
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -108,6 +109,7 @@ def compile_networks(method: Method) -> None:
     """
     import torch._dynamo
 
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # misses CUDA on a CPU
     torch._dynamo.config.recompile_limit = MANY
     torch._dynamo.config.accumulated_recompile_limit = MANY
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder()))
