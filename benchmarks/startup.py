@@ -38,7 +38,7 @@ from radial.study.store import Store
 from radial.study.worker import Worker
 
 store = Store(Path(sys.argv[1]))
-settings = {"epochs": 1, "compile": "off"}
+settings = {"data": "digits", "epochs": 1, "compile": "off"}
 store.create(Study(name="startup", constants=settings, heads={"default": {}}))
 worker = Worker(store, session="startup", threads=1, tell=lambda line: None)
 

@@ -7,6 +7,7 @@ import sys
 from dataclasses import FrozenInstanceError
 
 import pytest
+import yaml
 
 from radial.methods import METHODS
 from radial.rbf import functions, heads
@@ -104,3 +105,10 @@ def test_round_trip_and_unknown_keys() -> None:
         from_dict({"epoch": 3})
     with pytest.raises(FrozenInstanceError):
         config.epochs = 3  # type: ignore[misc]
+
+
+def test_on_and_off_survive_yaml() -> None:
+    assert from_dict(yaml.safe_load("compile: on")).compile == "on"
+    assert from_dict(yaml.safe_load("compile: off")).compile == "off"
+    written = yaml.safe_dump(RunConfig(compile="on").to_dict())
+    assert from_dict(yaml.safe_load(written)).compile == "on"

@@ -333,6 +333,8 @@ def from_dict(settings: Mapping[str, Any]) -> RunConfig:
             f"unknown settings {', '.join(unknown)}; known: {', '.join(sorted(known))}"
         )
     lists = {name: tuple(settings.get(name) or ()) for name in ("loggers", "monitor")}
+    if isinstance(settings.get("compile"), bool):  # what YAML makes of on and off
+        settings = {**settings, "compile": "on" if settings["compile"] else "off"}
     return RunConfig(**{**settings, **lists})
 
 
