@@ -87,6 +87,8 @@ def as_kind(name: str, value: Any, kind: Any) -> Any:
         return None
     if get_origin(kind) is Literal or get_origin(kinds[0]) is Literal:
         choices = get_args(kind if get_origin(kind) is Literal else kinds[0])
+        if isinstance(value, bool) and "on" in choices:  # what YAML makes of on and off
+            value = "on" if value else "off"
         if str(value) in choices and not isinstance(value, bool):
             return str(value)
         close = did_you_mean(value, choices)

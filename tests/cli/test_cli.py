@@ -147,12 +147,12 @@ def test_one_way_of_spelling(words, name, value, capsys) -> None:
 
 def test_a_file_stands_between_preset_and_command_line(capsys, tmp_path) -> None:
     file = tmp_path / "run.yaml"
-    file.write_text("method: moco\nepochs: 7\nbase_lr: 1e-3\nprecision: 32\n")
+    file.write_text("method: moco\nepochs: 7\nbase_lr: 1e-3\nprecision: 32\ncompile: on\n")
     words = ["train", "--preset", "paper", "--config", str(file), "--epochs", "9"]
     assert main([*words, "--print-config"]) == 0
     settings = yaml.safe_load(capsys.readouterr().out)
     assert (settings["queue_size"], settings["base_lr"], settings["epochs"]) == (4096, 0.001, 9)
-    assert settings["precision"] == "32"
+    assert (settings["precision"], settings["compile"]) == ("32", "on")
 
 
 def test_every_option_is_told_and_in_one_group() -> None:

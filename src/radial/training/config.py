@@ -230,7 +230,7 @@ class RunConfig:
     devices: int = 1
     num_nodes: int = 1
     threads: int | None = None
-    compile: Literal["auto", "on", "off"] = "auto"
+    compile: Literal["auto", "on", "off"] = "off"
     save_every: int = 0
     knn: bool = False
     monitor: tuple[str, ...] = ()
