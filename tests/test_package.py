@@ -64,7 +64,7 @@ def test_unknown_name() -> None:
 
 
 def test_registry_is_where_the_readme_says() -> None:
-    assert "gaussian" in radial.rbf.functions.RADIAL_FUNCTIONS
+    assert "gaussian" in radial.functions.RADIAL_FUNCTIONS
 
 
 @pytest.mark.parametrize(("text", "least"), [(README, 1), (GUIDE, 4)], ids=["README", "GUIDE"])
