@@ -117,7 +117,7 @@ def test_without_a_compiler_it_says_so_and_goes_on(config, tmp_path):
 
 
 def test_auto_compiles_where_the_steps_repay_it(config):
-    parts = build(config(method="simclr", head="rbfn"))
+    parts = build(config(method="simclr", head="rbfn", compile="auto"))
     before = {name: value.clone() for name, value in parts.method.state_dict().items()}
     told: list[str] = []
 
