@@ -15,8 +15,9 @@ from radial.metrics.multiview import rotation_probe
 from radial.metrics.retrieval import acr, arc
 from radial.metrics.scores import Score, compare
 from radial.scoring.card import ranking
-from radial.scoring.score import annotated, score
+from radial.scoring.score import score
 from radial.scoring.settings import Settings
+from radial.scoring.status import annotated
 from radial.scoring.targets import find
 from radial.training.build import build_views, starting_backbone
 from radial.training.config import from_dict

@@ -14,8 +14,8 @@ from radial.data import Data
 from radial.evaluation.classification import knn
 from radial.evaluation.probe import few_label_probe, probe
 from radial.presentation import terminal_table
+from radial.scoring.bench import Progress, load_images, network_layers
 from radial.scoring.card import PACKAGES, short_names, widened
-from radial.scoring.score import Progress, load_images, network_layers
 from radial.scoring.settings import EvalSettings
 from radial.scoring.targets import Network, build, find
 from radial.training.rundir import versions

@@ -1,0 +1,158 @@
+"""The images and views that all targets of one table are measured on.
+
+Legend: N images, n images with q views each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Generator, nn
+
+from radial.data import Data, Images, load_data
+from radial.data.augmentations import FIXED_VIEWS, View, recipe, scoring_view, view_words
+from radial.evaluation.cache import default_cache
+from radial.evaluation.features import Layers, extract_layers
+from radial.metrics.registry import LEAST_IMAGES, RETRIEVAL_IMAGES, ROTATION_IMAGES, SCORES
+from radial.metrics.scores import Score
+from radial.scoring.settings import EvalSettings, Settings
+from radial.scoring.targets import Network, Target, before_training, own_view
+
+Progress = Callable[[str, int, int], None]  # what, done, total
+
+
+def load_images(settings: Settings | EvalSettings, image_size: int | None) -> Data:
+    assert settings.data is not None
+    return load_data(
+        settings.data,
+        root=settings.data_root,
+        image_size=image_size,
+        split=settings.split,
+        max_bad=settings.max_bad_images,
+    )
+
+
+def network_layers(
+    network: Network,
+    head: nn.Module | None,
+    data: Data,
+    images: Images,
+    settings: Settings | EvalSettings,
+    what: str,
+    progress: Progress | None,
+    **view: Any,
+) -> Layers:
+    """The layers of a network, of images of ``data`` or, with ``view``, of their views."""
+    mean, std = network.statistics or (data.mean, data.std)
+    return extract_layers(
+        network.backbone,
+        head,
+        images,
+        mean=mean,
+        std=std,
+        image_size=data.image_size,
+        batch=settings.batch,
+        cache=default_cache() if settings.cache else None,
+        progress=progress and (lambda done, total: progress(what, done, total)),
+        **view,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What a network made of images, of views of them, of turned ones, and before training."""
+
+    plain: Layers
+    views: Layers
+    turned: Layers | None = None
+    start: Layers | None = None
+
+
+class Bench:
+    """The images and views that all targets of one table are measured on."""
+
+    def __init__(
+        self, settings: Settings, progress: Progress | None, data: Data | None = None
+    ) -> None:
+        self.settings, self.progress = settings, progress
+        self._data: dict[int | None, Data] = {} if data is None else {data.image_size: data}
+
+    def data(self, size: int | None) -> Data:
+        """At the size a target was trained at; loaded once."""
+        if size not in self._data:
+            self._data[size] = load_images(self.settings, size)
+        return self._data[size]
+
+    def images(self, data: Data) -> tuple[Images, Images]:
+        """N images and the first n of them, the same for every target."""
+        settings, pool = self.settings, getattr(data, self.settings.part)
+        if len(pool) < LEAST_IMAGES:
+            found = f"{len(pool)} images in its {settings.part} part"
+            raise ValueError(f"{data.name} has {found}; {LEAST_IMAGES} are needed")
+        order = torch.randperm(len(pool), generator=Generator().manual_seed(settings.seed))
+        return pool.subset(order[: settings.images]), pool.subset(order[: settings.view_images])
+
+    def view(self, target: Target, size: int) -> View:
+        """How views of an image are drawn for a target."""
+        augment = self.settings.augment
+        if augment == "own":
+            return own_view(target, size)
+        return scoring_view(augment, size) if augment in FIXED_VIEWS else recipe(augment, size)[0]
+
+    def measure(
+        self, target: Target, network: Network, data: Data, needs: Collection[str]
+    ) -> Measured:
+        """What a network makes of the images, and of the views and turns of some of them."""
+        settings, (images, viewed) = self.settings, self.images(data)
+
+        def extracted(what: str, chosen: Images, of: Network = network, **how: Any) -> Layers:
+            head, named = of.projection_head, f"{target.name}: {what}"
+            return network_layers(of, head, data, chosen, settings, named, self.progress, **how)
+
+        view = self.view(target, data.image_size)
+        drawn: dict[str, Any] = {"view": view, "q": settings.views, "seed": settings.seed}
+        found: dict[str, Layers] = {}
+        if "rotations" in needs:
+            few = viewed.subset(range(min(ROTATION_IMAGES, len(viewed))))
+            found["turned"] = extracted("turned images", few, turned=True)
+        before = before_training(target, data) if "start_views" in needs else None
+        if before is not None:
+            few = viewed.subset(range(min(RETRIEVAL_IMAGES, len(viewed))))
+            start = replace(network, backbone=before, projection_head=None)
+            found["start"] = extracted("views at the start", few, start, **drawn)
+        return Measured(
+            plain=extracted("images", images), views=extracted("views", viewed, **drawn), **found
+        )
+
+    def with_gallery(self, scores: Sequence[Score], target: Target, data: Data) -> list[Score]:
+        """Scores of views with the gallery that they are of; those of other ones do not compare."""
+
+        def gallery(score: Score) -> str:
+            if not SCORES[score.name].from_views:
+                return ""
+            words = self.gallery(target, data, score.samples)
+            if self.settings.augment == "own" and score.name == "lidar":
+                return words.partition(":")[0]  # own views are how its paper compares runs
+            return words
+
+        return [replace(score, gallery=gallery(score)) for score in scores]
+
+    def gallery(self, target: Target, data: Data, images: int) -> str:
+        """How many views of how many images there are, and how they are drawn."""
+        words = view_words(self.view(target, data.image_size))
+        return f"{images} images × {self.settings.views} views, {self.settings.augment}: {words}"
+
+    def facts(self, data: Data) -> dict[str, Any]:
+        images, viewed = self.images(data)
+        names = ("part", "views", "augment", "repeats", "seed")
+        return {
+            "data": data.name,
+            "split": data.split,
+            "image_size": data.image_size,
+            "images": len(images),
+            "view_images": len(viewed),
+            **{name: getattr(self.settings, name) for name in names},
+        }
