@@ -429,7 +429,9 @@ def test_what_timm_cannot_build_is_named(name: str, options: dict, match: str) -
 
 def test_timm_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(ValueError, match="'timm:resnet18' needs timm: pip install timm"):
+    with pytest.raises(
+        ValueError, match=r"timm is not installed: pip install 'radial-ssl\[timm\]'"
+    ):
         build_backbone("timm:resnet18")
 
 

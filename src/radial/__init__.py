@@ -78,7 +78,12 @@ _install()
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        value = getattr(import_module(_HOME[name]), name)
+        try:
+            value = getattr(import_module(_HOME[name]), name)
+        except ModuleNotFoundError as error:
+            from radial.checks import with_hint
+
+            raise with_hint(error) from None
     elif name in __all__:
         value = import_module(f"radial.rbf.{name}" if name == "functions" else f"radial.{name}")
     else:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from radial.checkpoints import SUFFIXES, fitting, load_into, read_file
-from radial.checks import check_choice, check_size, one_line
+from radial.checks import check_choice, check_size, needs, one_line
 from radial.files import write_atomically
 
 TORCHVISION = ("resnet18", "resnet34", "resnet50")
@@ -164,6 +164,7 @@ def _build(name: str, image_size: int, stem: str, weights: str | None) -> tuple[
 
 
 def _torchvision(name: str, stem: str, weights: str | None) -> nn.Module:
+    needs("score", "torchvision")
     from torchvision.models import get_model, get_model_weights
 
     known = get_model_weights(name).__members__
@@ -186,6 +187,7 @@ def _torchvision(name: str, stem: str, weights: str | None) -> nn.Module:
 
 
 def _narrow(name: str, depth: str, width: float) -> nn.Module:
+    needs("train", "lightly")
     from lightly.models.resnet import ResNetGenerator
 
     if not 1 / 64 <= width <= 16:
@@ -197,10 +199,9 @@ def _vit(name: str, size: str, patch: int, image_size: int) -> nn.Module:
     """timm's VisionTransformer, whose class token is the feature; other sizes, as of small crops,
     get their positions interpolated.
     """
-    try:
-        from timm.models.vision_transformer import VisionTransformer
-    except ImportError as error:
-        raise ValueError(f"{name!r} needs timm: pip install timm") from error
+    needs("timm", "timm")
+    from timm.models.vision_transformer import VisionTransformer
+
     if patch < 1 or image_size % patch:
         raise ValueError(f"{name!r} needs images whose side its patches divide, not {image_size}")
     width, depth, heads = VITS[size]
@@ -212,10 +213,9 @@ def _vit(name: str, size: str, patch: int, image_size: int) -> nn.Module:
 
 
 def _timm(name: str, image_size: int, weights: str | None) -> nn.Module:
-    try:
-        import timm
-    except ImportError as error:
-        raise ValueError(f"'timm:{name}' needs timm: pip install timm") from error
+    needs("timm", "timm")
+    import timm
+
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=5, cutoff=0.4)
         raise ValueError(f"unknown timm model {name!r}; nearest: {', '.join(near) or 'none'}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
+from importlib.util import find_spec
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, get_args, get_origin
 
@@ -14,6 +15,48 @@ if TYPE_CHECKING:  # names and numbers are checked without waiting for torch
 
 class DataError(ValueError):
     """Data that cannot be found, downloaded, read or split as asked; the message is one line."""
+
+
+class MissingPackage(ModuleNotFoundError, ValueError):
+    """A package that a feature needs is not installed; the message names the extra that has it."""
+
+
+# Which extra of radial-ssl brings a package, by the name it is imported by: where it is imported at
+# the top of a module, so that nobody asked needs() before.
+_EXTRAS = {
+    "PIL": "score", "jinja2": "score", "plotly": "score", "sklearn": "score",
+    "torchvision": "score", "yaml": "score",
+    "lightly": "train", "lightning_fabric": "train", "lightning_utilities": "train",
+    "pytorch_lightning": "train",
+    "pandas": "study", "pyarrow": "study", "shap": "study", "xgboost": "study",
+    "duckdb": "data", "filelock": "data", "urllib3": "data",
+}  # fmt: skip
+
+
+def needs(extra: str, *packages: str) -> None:
+    """Asks for packages before they are imported, so that who lacks one is told the extra.
+
+    Args:
+        extra: of radial-ssl, as in ``pip install 'radial-ssl[score]'``.
+        packages: by the names they are imported by.
+
+    Raises:
+        MissingPackage: One of them is not installed; a ModuleNotFoundError and a ValueError.
+    """
+    if missing := [name for name in packages if find_spec(name) is None]:
+        raise MissingPackage(_hint(extra, missing))
+
+
+def with_hint(error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """The same error; with the extra that has what is missing, if one has."""
+    name = (error.name or "").partition(".")[0]
+    extra = _EXTRAS.get(name)
+    return error if extra is None else MissingPackage(_hint(extra, [name]))
+
+
+def _hint(extra: str, missing: list[str]) -> str:
+    verb = "is" if len(missing) == 1 else "are"
+    return f"{', '.join(missing)} {verb} not installed: pip install 'radial-ssl[{extra}]'"
 
 
 def one_line(error: BaseException | str, most: int | None = 300) -> str:

@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from radial.checks import needs
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -210,11 +212,8 @@ def plotly_text(value: Any) -> str:
 
 
 def check_plotly() -> None:
-    """Raises ValueError, with what to install, where plotly is missing."""
-    try:
-        import plotly  # noqa: F401
-    except ImportError as error:
-        raise ValueError("the page needs plotly: pip install 'radial-ssl[study]'") from error
+    """Raises, with what to install, where a page could not be written."""
+    needs("score", "jinja2", "plotly")
 
 
 def plotly_script(*, small: bool = False) -> Any:

@@ -214,7 +214,7 @@ def test_pyarrow_is_needed_for_parquet_only(
 ) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        "importlib.util.find_spec", lambda name: None if name == "pyarrow" else find(name)
+        "radial.checks.find_spec", lambda name: None if name == "pyarrow" else find(name)
     )
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     small = [*SAMPLE, "--classes", "2", "--metadata", str(metadata), "--out"]
@@ -264,6 +264,6 @@ def test_progress_on_a_terminal(
 def test_without_the_extra_it_says_how_to_get_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("radial.checks.find_spec", lambda name: None)
     assert main([*SAMPLE, "--out", str(tmp_path / "x")]) == 2
     assert "pip install 'radial-ssl[data]'" in capsys.readouterr().err

@@ -410,7 +410,7 @@ def test_without_figures_no_plotly_is_needed(monkeypatch) -> None:
     text = page([bare(*scores("ok"))])
     assert len(text) < 50_000
     assert "Plotly.newPlot" not in text
-    with pytest.raises(ValueError, match=r"pip install 'radial-ssl\[study\]'"):
+    with pytest.raises(ValueError, match=r"pip install 'radial-ssl\[score\]'"):
         page([example()])
 
 

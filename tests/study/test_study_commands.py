@@ -163,6 +163,6 @@ def test_without_ray_it_says_how_to_get_it(
 def test_without_the_extra_it_says_how_to_get_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("radial.checks.find_spec", lambda name: None)
     assert main(["study", "report", str(tmp_path)]) == 2
     assert "pip install 'radial-ssl[study]'" in capsys.readouterr().err

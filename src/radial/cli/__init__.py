@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from radial import __version__
-from radial.checks import one_line
+from radial.checks import one_line, with_hint
 from radial.cli.terminal import Commands, Parser, Run, dispatch, found
 
 COMMANDS: Commands = {
@@ -34,6 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(f"{error.filename}: {error.strerror}" if named else str(error))
     except ValueError as error:
         return fail(str(error))
+    except ModuleNotFoundError as error:
+        if (told := with_hint(error)) is error:
+            raise
+        return fail(str(told))
     except KeyboardInterrupt as stop:
         print(f"radial: interrupted; {stop}".rstrip("; "), file=sys.stderr)
         return 130

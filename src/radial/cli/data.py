@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from radial.checks import needs
 from radial.cli.terminal import (
     NAMES,
     NUMBER,
@@ -16,7 +17,6 @@ from radial.cli.terminal import (
     Commands,
     Parser,
     Run,
-    needs,
     warn,
 )
 from radial.open_images.catalogue import PRESETS

@@ -7,7 +7,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from radial.cli.terminal import NUMBER, POSITIVE, WHOLE, Commands, Parser, Run, needs, warn
+from radial.checks import needs
+from radial.cli.terminal import NUMBER, POSITIVE, WHOLE, Commands, Parser, Run, warn
 
 LIBRARIES = ("pandas", "plotly", "shap", "xgboost")
 
@@ -30,6 +31,7 @@ def _presets() -> str:
 
 
 def _planned(options: Namespace) -> tuple[Any, Any]:
+    needs("study", "yaml", *LIBRARIES)
     from radial.study.plan import LIMIT, read_study
 
     for change in options.changes:

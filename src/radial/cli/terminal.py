@@ -204,16 +204,6 @@ def found(home: Any) -> Any:
     return getattr(import_module(module), name)
 
 
-def needs(extra: str, *packages: str) -> None:
-    """One line that names the extra where a package is missing."""
-    from importlib.util import find_spec
-
-    if missing := [name for name in packages if find_spec(name) is None]:
-        verb = "is" if len(missing) == 1 else "are"
-        names = ", ".join(missing)
-        raise ValueError(f"{names} {verb} not installed: pip install 'radial-ssl[{extra}]'")
-
-
 def warn(line: str) -> None:
     print(f"radial: {line}", file=sys.stderr)
 

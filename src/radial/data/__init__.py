@@ -26,4 +26,9 @@ __all__ = ["DATASETS", "Data", "DataError", "Images", "OpenImagesV7", "load_data
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    try:
+        return getattr(import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        from radial.checks import with_hint
+
+        raise with_hint(error) from None

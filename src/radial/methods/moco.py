@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from radial.checks import needs
 from radial.methods.base import (
     Method,
     Output,
@@ -78,6 +79,7 @@ class MoCo(Method):
     def keys(self, view: Tensor) -> Tensor:
         if not (self.training and world_size() > 1):
             return full(self.key_head(self.key_backbone(view)))
+        needs("train", "lightly")
         from lightly.models.utils import batch_shuffle, batch_unshuffle
 
         shuffled, order = batch_shuffle(view, distributed=True)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from radial.checks import check_size
+from radial.checks import check_size, needs
 from radial.methods.base import (
     Method,
     Output,
@@ -50,6 +50,7 @@ class SwAV(Method):
         queue_size: int = 0,
         frozen: float = 0.01,
     ) -> None:
+        needs("train", "lightly")
         from lightly.loss.swav_loss import SwaVLoss  # here: its package takes longer than torch
 
         super().__init__(backbone, projection_head)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from radial.checks import needs
 from radial.methods.base import Method, Output, check_view_count, check_weight, no_autocast
 from radial.verdicts import constant_loss
 
@@ -32,6 +33,7 @@ class VICReg(Method):
         variance: float = 25.0,
         covariance: float = 1.0,
     ) -> None:
+        needs("train", "lightly")
         from lightly.loss.vicreg_loss import VICRegLoss  # here: its package takes longer than torch
 
         super().__init__(backbone, projection_head)

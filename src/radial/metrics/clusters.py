@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from radial.checks import check_finite, check_size, check_tensor
+from radial.checks import check_finite, check_size, check_tensor, needs
 from radial.metrics.dimension import distinct
 from radial.metrics.gram import check_features
 
@@ -55,6 +55,7 @@ def kmeans_silhouette(z: Tensor | Clusters, *, clusters: int = 10, seed: int = 0
         >>> kmeans_silhouette(far, clusters=2) > 0.95
         True
     """
+    needs("score", "sklearn")
     from sklearn.metrics import silhouette_score
 
     return float(silhouette_score(*_clusters(z, clusters, seed)))
@@ -83,6 +84,7 @@ def kmeans_davies_bouldin(z: Tensor | Clusters, *, clusters: int = 10, seed: int
         >>> kmeans_davies_bouldin(torch.cat([z, z + 100.0]), clusters=2) < 0.05
         True
     """
+    needs("score", "sklearn")
     from sklearn.metrics import davies_bouldin_score
 
     return float(davies_bouldin_score(*_clusters(z, clusters, seed)))
@@ -156,6 +158,7 @@ def kmeans_agreement(views: Tensor, *, clusters: int = 10, seed: int = 0) -> flo
         >>> kmeans_agreement(corners[:, None].expand(-1, 2, -1), clusters=4)
         1.0
     """
+    needs("score", "sklearn")
     from sklearn.metrics import adjusted_mutual_info_score
 
     check_tensor("views", views)
@@ -180,6 +183,7 @@ def kmeans(
 
     At most 4,096 samples, drawn by ``seed``; without ``shuffle`` the first of them, in order.
     """
+    needs("score", "sklearn")
     from sklearn.cluster import KMeans
 
     check_features(z)

@@ -11,7 +11,7 @@ import warnings
 import torch
 from torch import Generator, Tensor
 
-from radial.checks import check_finite, check_number, check_size, check_tensor
+from radial.checks import check_finite, check_number, check_size, check_tensor, needs
 from radial.metrics.gram import check_values, gram_matrix, lengths, row_blocks
 from radial.metrics.registry import ROTATION_IMAGES, ROTATION_VARIANCE
 from radial.metrics.spectra import entropy_rank
@@ -147,6 +147,7 @@ def rotation_probe(rotations: Tensor, *, seed: int = 0) -> float:
         >>> rotation_probe(turns + 0.01 * torch.arange(8.0)[:, None, None])
         1.0
     """
+    needs("score", "sklearn")
     from sklearn.linear_model import LogisticRegression
 
     check_tensor("rotations", rotations)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from radial.checks import check_finite, check_shape, check_size, check_tensor
+from radial.checks import check_finite, check_shape, check_size, check_tensor, needs
 from radial.metrics.gram import Spectra
 from radial.metrics.spectra import entropy_rank
 from radial.rbf.functions import squared_norm
@@ -251,6 +251,7 @@ def information(nearest: Tensor) -> float:
         >>> round(information(same), 2)  # ln 4 less 0.02
         1.37
     """
+    needs("score", "sklearn")
     from sklearn.metrics import mutual_info_score
     from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 

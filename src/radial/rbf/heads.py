@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from radial.checks import check_choice, check_size
+from radial.checks import check_choice, check_size, needs
 from radial.rbf.functions import RadialFunction, TensorFunction
 from radial.rbf.layer import RBFLayer
 
@@ -232,6 +232,7 @@ class HeadSpec:
     published: tuple[tuple[str, Any], ...] = ()  # where the paper left lightly's defaults
 
     def build(self, input_dim: int, hidden_dim: int, output_dim: int, **options: Any) -> nn.Module:
+        needs("train", "lightly")
         from lightly.models.modules import heads
 
         if self.head == "DINOProjectionHead":

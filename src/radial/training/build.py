@@ -317,7 +317,8 @@ def build_loggers(config: RunConfig, directory: Path) -> Any:
                 options = {"id": run, "resume": "allow", "save_dir": directory}
                 built.append(loggers.WandbLogger(project="radial", name=name, **options))
         except ModuleNotFoundError as error:
-            raise ValueError(f"logger {kind} is not installed: pip install {kind}") from error
+            hint = f"logger {kind} is not installed: pip install 'radial-ssl[loggers]', or {kind}"
+            raise ValueError(hint) from error
     return built or False
 
 
