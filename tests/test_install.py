@@ -1,4 +1,4 @@
-"""What a stranger installs: the wheel, its metadata, and each extra in an environment of its own."""
+"""What a stranger installs: the wheel, its metadata, and each extra in a fresh environment."""
 
 from __future__ import annotations
 
