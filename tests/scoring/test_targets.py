@@ -41,8 +41,8 @@ def test_run(runs) -> None:
     features = network.backbone(torch.randn(4, 3, 16, 16))
     assert network.projection_head is not None
     assert network.projection_head(features).shape == (4, 12)
-    assert network.statistics is not None
-    assert network.statistics[0].tolist() == pytest.approx(target.facts["mean"])
+    assert network.preprocess.size == 16
+    assert network.preprocess.mean == pytest.approx(target.facts["mean"])
 
 
 def test_checkpoint_of_a_run_and_exported_backbone_are_the_same_network(runs, tmp_path) -> None:
@@ -52,10 +52,10 @@ def test_checkpoint_of_a_run_and_exported_backbone_are_the_same_network(runs, tm
     for name in (runs["live"], runs["live"] / "last.ckpt", tmp_path / "b.safetensors"):
         network = build(find(str(name)), image_size=16)
         outputs.append(network.backbone(images))
-        statistics.append(network.statistics[0])
+        statistics.append(network.preprocess.mean)
     assert torch.equal(outputs[0], outputs[1])
     assert torch.equal(outputs[0], outputs[2])
-    assert torch.allclose(statistics[0], statistics[2])
+    assert statistics[0] == pytest.approx(statistics[2])
     assert find(str(tmp_path / "b.safetensors")).image_size == 16
     head = find(str(tmp_path / "h.safetensors"))
     whole = find(str(runs["live"]))
@@ -73,7 +73,7 @@ def test_foreign_checkpoint_with_a_head_of_radial(tmp_path, prefix) -> None:
     assert target.kernels.name.endswith("projection_head.layers.5")  # the deepest
     network = build(target, image_size=64)
     assert network.name == "resnet18"
-    assert network.statistics[0].tolist() == pytest.approx(IMAGENET[0])
+    assert network.preprocess.mean == IMAGENET[0]
     x = torch.randn(8, 512)
     assert torch.allclose(network.projection_head(x), head(x), atol=1e-6)
     assert any("not normalised, Euclidean, with residual" in note for note in network.notes)
@@ -152,7 +152,7 @@ def test_head_in_another_layout_is_left_out_and_said(tmp_path) -> None:
 
 def test_models_by_name() -> None:
     network = build(find("torchvision:resnet18@none"), image_size=64)
-    assert (network.name, network.statistics) == ("resnet18", None)
+    assert (network.name, network.preprocess.mean) == ("resnet18", None)
     again = build(find("resnet18@none"), image_size=64)
     assert torch.equal(network.backbone.conv1.weight, again.backbone.conv1.weight)
     vit = build(find("timm:vit_tiny_patch16_224@none"), image_size=32)

@@ -47,6 +47,11 @@ class View:
             if not (0 < low <= high <= most and high < math.inf):
                 raise ValueError(f"{name}={(low, high)} must hold 0 < low ≤ high ≤ {most}")
 
+    def at(self, size: int) -> View:
+        """The same view for a network that sees `size` px: its blur grows with the side."""
+        ratio = size / self.size
+        return replace(self, size=size, sigma=(self.sigma[0] * ratio, self.sigma[1] * ratio))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:

@@ -145,11 +145,13 @@ def apply(
     *,
     mean: Tensor | None = None,
     std: Tensor | None = None,
+    interpolation: str = "bilinear",
 ) -> Tensor:
     """(B, 3, S, S) float32 views of images (B, 3, H, W), either uint8 or floats in [0, 1].
 
     With `mean` and `std`, (3,) each, the views are normalised per channel. Parameters may stay on
     the CPU: then which samples an operation is for is known without waiting for the device.
+    `interpolation` is that of the crops: bilinear or bicubic, both antialiased.
     """
     _check_images(images)
     _check_parameters(images, parameters)
@@ -159,7 +161,9 @@ def apply(
     out = torch.empty(len(images), 3, view.size, view.size, device=device)
     with torch.autocast(device.type, enabled=False):
         for i in range(0, len(images), step):
-            out[i : i + step] = _view(images[i : i + step], view, parameters.part(i, i + step))
+            out[i : i + step] = _view(
+                images[i : i + step], view, parameters.part(i, i + step), interpolation
+            )
     if mean is not None and std is not None:
         out.sub_(mean.to(out)[:, None, None]).div_(std.to(out)[:, None, None])
     return out
@@ -220,9 +224,9 @@ def _check_statistics(mean: Tensor | None, std: Tensor | None) -> None:
             raise ValueError(f"{name} of shape {tuple(value.shape)} must be (3,)")
 
 
-def _view(images: Tensor, view: View, p: Parameters) -> Tensor:
+def _view(images: Tensor, view: View, p: Parameters, interpolation: str) -> Tensor:
     """(B, 3, S, S) in [0, 1]: the crops, then each operation on the samples it was drawn for."""
-    x = crop(images, p.box, p.flip, view.size)
+    x = crop(images, p.box, p.flip, view.size, interpolation)
     radius = min(math.ceil(TRUNCATE * view.sigma[1]), view.size - 1)
     steps: tuple[tuple[Tensor, Callable[[Tensor, Parameters], Tensor]], ...] = (
         (p.jitter, lambda y, q: jitter(y, q.order, q.factors, q.hue)),
@@ -238,27 +242,31 @@ def _view(images: Tensor, view: View, p: Parameters) -> Tensor:
     return x
 
 
-def crop(images: Tensor, box: Tensor, flip: Tensor, size: int) -> Tensor:
-    """Crop, resize with antialiased bilinear weights, flip: (B, 3, S, S) float32 in [0, 1]."""
+def crop(
+    images: Tensor, box: Tensor, flip: Tensor, size: int, interpolation: str = "bilinear"
+) -> Tensor:
+    """Crop, resize with antialiased weights, flip: (B, 3, S, S) float32 in [0, 1]."""
     height, width = images.shape[-2:]
-    if images.device.type == "cpu" and height * width > MATMUL:
-        x = _crop_each(images, box, flip, size)
+    large = images.device.type == "cpu" and height * width > MATMUL
+    if large or interpolation != "bilinear":
+        x = _crop_each(images, box, flip, size, interpolation)
     else:
         box, flip = box.to(images.device), flip.to(images.device)
         rows = _weights(box[:, 0], box[:, 2], torch.zeros_like(flip), height, size)
         columns = _weights(box[:, 1], box[:, 3], flip, width, size)
         half = images.float().flatten(1, 2) @ columns.mT  # (B, 3H, S)
         x = rows[:, None] @ half.view(-1, 3, height, size)
-    return x.div_(255) if images.dtype == torch.uint8 else x
+    x = x.div_(255) if images.dtype == torch.uint8 else x
+    return x if interpolation == "bilinear" else x.clamp_(0, 1)  # bicubic weights overshoot
 
 
-def _crop_each(images: Tensor, box: Tensor, flip: Tensor, size: int) -> Tensor:
+def _crop_each(images: Tensor, box: Tensor, flip: Tensor, size: int, interpolation: str) -> Tensor:
     """The same image by image: with torch's kernel, which skips the weights that are zero."""
-    x = torch.empty(len(images), 3, size, size)
+    x = torch.empty(len(images), 3, size, size, device=images.device)
     for i, ((top, left, height, width), turn) in enumerate(zip(box.tolist(), flip.tolist())):
         part = images[i : i + 1, :, top : top + height, left : left + width]
         part = part.flip(-1) if turn else part
-        x[i] = F.interpolate(part.float(), (size, size), mode="bilinear", antialias=True)[0]
+        x[i] = F.interpolate(part.float(), (size, size), mode=interpolation, antialias=True)[0]
     return x
 
 

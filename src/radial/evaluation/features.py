@@ -13,9 +13,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn import functional as F
 
 from radial.checks import check_finite, check_shape, check_size, one_line
 from radial.data.augmentations import View
@@ -46,7 +48,8 @@ class Layers:
 @torch.no_grad()
 def extract(backbone: nn.Module, images: Images, data: Data, *, batch: int = 256) -> Tensor:
     """(N, F) on the CPU: the centre of each image, normalised; the backbone is left as it was."""
-    centre = _centre(backbone, images, data.image_size, data.mean, data.std)
+    last = _normalised(_place(backbone), data.mean, data.std)
+    centre = _then(_centre(images, data.image_size), last)
     return _run(backbone, None, images, [centre], batch)["backbone"][:, 0]
 
 
@@ -59,6 +62,9 @@ def extract_layers(
     mean: Tensor,
     std: Tensor,
     image_size: int,
+    crop: float | None = None,
+    interpolation: str = "bilinear",
+    transform: Callable[[Any], Tensor] | None = None,
     view: View | None = None,
     q: int = 1,
     turned: bool = False,
@@ -73,8 +79,14 @@ def extract_layers(
     random views of each image, the views of one image together: (n, q, ·). The parameters of
     view number v are drawn for all images at once from (seed, v). So they depend neither on
     ``batch`` nor on how many views there are, and torch's own random state is not touched;
-    they belong to the image's place, not to its content. With ``turned``, of the centre turned by
+    they belong to the image's place, not to its content. They are drawn in the coordinates of the
+    stored images: networks of any size see the same crops and colours, where each gets the view
+    :meth:`~radial.data.augmentations.View.at` its size. With ``turned``, of the centre turned by
     0, 90, 180 and 270 degrees: (n, 4, ·).
+
+    ``crop`` is the share of a stored image's side that its centre keeps before it is resized to
+    ``image_size`` with ``interpolation``; by default the centre is cut out as it is. A
+    ``transform``, PIL image to tensor, takes the place of resizing and normalising.
 
     Computed where the parameters of the backbone are and in their precision. ``progress`` is
     called with the views done and their total after each batch of each view. ``cache`` keeps
@@ -105,11 +117,13 @@ def extract_layers(
     if turned and view is not None:
         raise ValueError("an image is turned or seen by random views, not both")
     key = ""
+    cache = cache if transform is None else None  # what a function does cannot be told by its name
     if cache is not None:
         settings = {
             "image_size": image_size,
             "mean": mean.tolist(),
             "std": std.tolist(),
+            "seen": [crop, interpolation],
             "view": ("turned" if turned else None) if view is None else [asdict(view), q, seed],
             "batch": batch,  # which can change the last bit
             "device": _place(backbone).device.type,
@@ -122,9 +136,12 @@ def extract_layers(
             return Layers(**known)
     if view is None:
         quarters = range(4 if turned else 1)
-        inputs = [_centre(backbone, images, image_size, mean, std, turn) for turn in quarters]
+        seen = _centre(images, image_size, crop, interpolation)
+        inputs = [_turned(seen, turn) for turn in quarters]
     else:
-        inputs = [_view(backbone, images, view, _seed(seed, v), mean, std) for v in range(q)]
+        inputs = [_view(images, view, _seed(seed, v), interpolation) for v in range(q)]
+    last = _normalised(_place(backbone), mean, std) if transform is None else _by_hand(transform)
+    inputs = [_then(first, last) for first in inputs]
     outputs = _run(backbone, projection_head, images, inputs, batch, progress)
     for name, values in outputs.items():
         _check_images_finite(name, values)
@@ -136,41 +153,57 @@ def extract_layers(
 
 
 def _centre(
-    backbone: nn.Module,
-    images: Images,
-    image_size: int,
-    mean: Tensor,
-    std: Tensor,
-    quarter_turns: int = 0,
+    images: Images, image_size: int, crop: float | None = None, interpolation: str = "bilinear"
 ) -> Prepare:
+    """The central part of each image in [0, 1], resized unless it has ``image_size`` already."""
     check_size("image_size", image_size)
-    if image_size > images.stored_size:
-        raise ValueError(
-            f"image_size={image_size} is more than the images have: {images.stored_size} px"
-        )
-    place = _place(backbone)
-    mean, std = (value.to(place)[:, None, None] for value in (mean, std))
-    margin = (images.stored_size - image_size) // 2
-    side = slice(margin, margin + image_size)
+    stored = images.stored_size
+    if crop is None and image_size > stored:
+        raise ValueError(f"image_size={image_size} is more than the images have: {stored} px")
+    part = image_size if crop is None else max(1, round(crop * stored))
+    margin = (stored - part) // 2
+    side = slice(margin, margin + part)
 
     def prepare(pixels: Tensor, start: int) -> Tensor:
-        x = (pixels[:, :, side, side].to(place) / 255.0 - mean) / std
-        return torch.rot90(x, quarter_turns, (2, 3)) if quarter_turns else x
+        x = pixels[:, :, side, side]
+        if part == image_size:
+            return x.float() / 255.0
+        x = F.interpolate(x.float(), (image_size,) * 2, mode=interpolation, antialias=True)
+        return (x / 255.0).clamp_(0, 1)  # bicubic weights overshoot
 
     return prepare
 
 
-def _view(
-    backbone: nn.Module, images: Images, view: View, seed: int, mean: Tensor, std: Tensor
-) -> Prepare:
-    place, size = _place(backbone), images.stored_size
+def _turned(prepare: Prepare, quarters: int) -> Prepare:
+    if not quarters:
+        return prepare
+    return lambda pixels, start: torch.rot90(prepare(pixels, start), quarters, (2, 3))
+
+
+def _view(images: Images, view: View, seed: int, interpolation: str) -> Prepare:
+    size = images.stored_size
     drawn = draw_parameters(view, len(images), (size, size), Generator().manual_seed(seed))
 
     def prepare(pixels: Tensor, start: int) -> Tensor:
         part = drawn.part(start, start + len(pixels))
-        return apply(pixels, view, part, mean=mean, std=std).to(place)
+        return apply(pixels, view, part, interpolation=interpolation)
 
     return prepare
+
+
+def _normalised(place: Tensor, mean: Tensor, std: Tensor) -> Callable[[Tensor], Tensor]:
+    mean, std = (value.to(place.device, torch.float32)[:, None, None] for value in (mean, std))
+    return lambda x: ((x - mean) / std).to(place)
+
+
+def _by_hand(transform: Callable[[Any], Tensor]) -> Callable[[Tensor], Tensor]:
+    from torchvision.transforms.functional import to_pil_image
+
+    return lambda x: torch.stack([transform(to_pil_image(one)) for one in x.cpu()]).to(x.device)
+
+
+def _then(prepare: Prepare, last: Callable[[Tensor], Tensor]) -> Prepare:
+    return lambda pixels, start: last(prepare(pixels, start))
 
 
 def _seed(seed: int, view: int) -> int:

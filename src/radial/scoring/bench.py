@@ -45,15 +45,24 @@ def network_layers(
     progress: Progress | None,
     **view: Any,
 ) -> Layers:
-    """The layers of a network, of images of ``data`` or, with ``view``, of their views."""
-    mean, std = network.statistics or (data.mean, data.std)
+    """The layers of a network, of images of ``data`` or, with ``view``, of their views.
+
+    Images and views are the same for every network; each sees them as its ``preprocess`` says.
+    """
+    seen = network.preprocess.on(data)
+    size = images.stored_size if seen.transform is not None else seen.size
+    if "view" in view:
+        view["view"] = view["view"].at(size)
     return extract_layers(
         network.backbone,
         head,
         images,
-        mean=mean,
-        std=std,
-        image_size=data.image_size,
+        mean=torch.tensor(seen.mean),
+        std=torch.tensor(seen.std),
+        image_size=size,
+        crop=seen.crop,
+        interpolation=seen.interpolation,
+        transform=seen.transform,
         batch=settings.batch,
         cache=default_cache() if settings.cache else None,
         progress=progress and (lambda done, total: progress(what, done, total)),
@@ -75,16 +84,31 @@ class Bench:
     """The images and views that all targets of one table are measured on."""
 
     def __init__(
-        self, settings: Settings, progress: Progress | None, data: Data | None = None
+        self,
+        settings: Settings,
+        progress: Progress | None,
+        data: Data | None = None,
+        sizes: Sequence[int | None] = (),
     ) -> None:
         self.settings, self.progress = settings, progress
-        self._data: dict[int | None, Data] = {} if data is None else {data.image_size: data}
+        self._sizes = {settings.image_size} if settings.image_size else {*sizes}
+        self._data = data
 
-    def data(self, size: int | None) -> Data:
-        """At the size a target was trained at; loaded once."""
-        if size not in self._data:
-            self._data[size] = load_images(self.settings, size)
-        return self._data[size]
+    @property
+    def data(self) -> Data:
+        """The images of all targets, loaded once.
+
+        At the size that all targets have in common; else as they are where they are all of one
+        size, and otherwise at the largest that a target asks for.
+        """
+        if self._data is None:
+            one = len(self._sizes) == 1
+            self._data = load_images(self.settings, next(iter(self._sizes)) if one else None)
+            largest = max((size for size in self._sizes if size), default=0)
+            photographs = self._data.image_size < self._data.test.stored_size
+            if not one and photographs and largest > self._data.image_size:
+                self._data = load_images(self.settings, largest)
+        return self._data
 
     def images(self, data: Data) -> tuple[Images, Images]:
         """N images and the first n of them, the same for every target."""

@@ -38,8 +38,13 @@ def evaluate(
     """
     target = find(name)
     if data is None:
-        data = load_images(settings, settings.image_size or target.image_size)
-    network = build(target, image_size=data.image_size, backbone=settings.backbone)
+        data = load_images(settings, target.asked_size or settings.image_size or target.image_size)
+    network = build(
+        target,
+        image_size=settings.image_size,
+        data_size=data.image_size,
+        backbone=settings.backbone,
+    )
     return {
         "target": name,
         "kind": target.kind,

@@ -43,7 +43,7 @@ def score(
     found = [find(str(target)) for target in targets]
     if settings.data is None:
         return [_from_kernels(target, settings) for target in found]
-    bench = Bench(settings, progress, data)
+    bench = Bench(settings, progress, data, sizes=[target.image_size for target in found])
     return across([_from_images(target, settings, bench, figures) for target in found])
 
 
@@ -100,10 +100,11 @@ def _layer_facts(kernels: Kernels | None) -> dict[str, Any]:
 
 
 def _from_images(target: Target, settings: Settings, bench: Bench, figures: bool) -> Card:
-    data = bench.data(settings.image_size or target.image_size)
+    data = bench.data
     network = build(
         target,
-        image_size=data.image_size,
+        image_size=settings.image_size,
+        data_size=data.image_size,
         backbone=settings.backbone,
         radial_function=settings.radial_function,
         normalize=settings.normalize,
@@ -146,6 +147,7 @@ def _from_images(target: Target, settings: Settings, bench: Bench, figures: bool
         data=_file_facts(target)
         | bench.facts(data)
         | {"gallery": bench.gallery(target, data, len(views.backbone))}
+        | {"sees": network.preprocess.words, "features": network.features}
         | _layer_facts(kernels),
         figures=figures_of(plain, layer, bench.images(data)[0]) if figures else None,
     )

@@ -1,15 +1,13 @@
-"""What can be scored: run directories, checkpoint files, and models by name.
+"""What can be scored: run directories, checkpoint files, models by name, and embeddings.
 
 A target is read first (kernels and facts, in milliseconds) and built only where images come in.
-A network is loaded whole or not at all: every key must match. From checkpoints of others it is
-rebuilt by the names of their tensors; what these cannot tell is assumed, and said in notes.
+A network is loaded whole or not at all: every key must match.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,36 +15,33 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from radial.backbones import (
-    IMAGENET_STEM,
-    SMALL_STEM,
-    TORCHVISION,
-    build_backbone,
-    is_export,
-    load_backbone,
-)
-from radial.checkpoints import is_momentum_copy, load_into, part, read_file
-from radial.checks import one_line
+from radial.backbones import build_backbone, is_export, load_backbone
+from radial.checkpoints import load_into, part, read_file
+from radial.checks import check_choice
 from radial.data import Data
 from radial.data.augmentations import View
-from radial.rbf.functions import RadialFunction, TensorFunction
+from radial.data.preprocessing import IMAGENET, Preprocess, three
 from radial.rbf.kernels import Kernels, load_kernels
-from radial.rbf.layer import RBFLayer, deepest_rbf_layer
+from radial.scoring.rebuild import Radial, rebuild, rebuild_head
+from radial.scoring.sources import FEATURES, SOURCES, Network, from_source
 from radial.training.config import from_dict
 from radial.training.rundir import CONFIG, LAST, RESULT, STOPPED, read_result
 from radial.verdicts import DIVERGED
 
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean, std
-Radial = str | RadialFunction | TensorFunction
-MOST_STAGES = 64  # of a head
+COPIES = ("online", "momentum")
+__all__ = ["IMAGENET", "Network", "Target", "build", "find", "rebuild_head"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Target:
     """A target as read: enough for what the kernels alone can tell."""
 
-    name: str  # as the user gave it
-    kind: str  # run, checkpoint or model
+    name: str  # as the user gave it, or NAME of NAME=TARGET
+    kind: str  # run, checkpoint, model or embeddings
+    spec: str = ""  # what was named, without NAME= before and what it is built as after it
+    backbone: str | None = None  # architecture of a checkpoint, said for this target alone
+    asked_size: int | None = None  # side of its images, said for this target alone
+    weights: str | None = None  # of a model by name
     state: Mapping[str, Tensor] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)  # what radial train wrote beside it
     metadata: Mapping[str, str] = field(default_factory=dict)  # of safetensors
@@ -55,8 +50,11 @@ class Target:
     kernels: Kernels | None = None  # of the projection head's deepest layer
     verdict: str = ""  # of the training, from result.json
     reason: str = ""
-    image_size: int | None = None  # it was trained at, where that is known
+    image_size: int | None = None  # asked for, or trained at, where that is known
     epoch: int | None = None
+    features: Tensor | None = None  # (N, D), of embeddings
+    views: Tensor | None = None  # (n, q, D), of embeddings
+    network: Network | None = None  # of a model that was given, not named
 
     @property
     def method(self) -> str | None:
@@ -74,41 +72,75 @@ class Target:
         return self.path.name + ("" if self.epoch is None else f", epoch {self.epoch + 1}")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Network:
-    """A target as built, in eval mode."""
-
-    name: str  # of the backbone
-    backbone: nn.Module
-    projection_head: nn.Module | None
-    statistics: tuple[Tensor, Tensor] | None  # mean and std; None: the data's own
-    random: bool = False  # asked for without weights
-    notes: tuple[str, ...] = ()
-
-    @property
-    def rbf_layer(self) -> RBFLayer | None:
-        """The deepest of the projection head."""
-        head = self.projection_head
-        return None if head is None else deepest_rbf_layer(head)
-
-
 def find(name: str) -> Target:
-    """Read a target: a run's directory, a checkpoint, or a name that :func:`build` can build."""
-    path = Path(name).expanduser()
+    """Read a target: ``[NAME=]TARGET[@BACKBONE or @WEIGHTS][@SIZEpx]``.
+
+    Args:
+        name: a run's directory, a checkpoint or embeddings file, a directory of a `transformers`
+            model, or a model by one of the prefixes in :data:`SOURCES`. A file of that very name
+            comes before any reading of ``=`` and ``@``.
+
+    Returns:
+        What was read of it; :func:`build` makes the network.
+
+    Raises:
+        ValueError: there is no such target, or it cannot be read.
+    """
+    label, spec, said = _parsed(name)
+    known: dict[str, Any] = {"name": label, "spec": spec, "asked_size": _size(said)}
+    if known["asked_size"] is not None:
+        known["image_size"] = known["asked_size"]
+    path, rest = Path(spec).expanduser(), [word for word in said if _pixels(word) is None]
+    if len(rest) > 1:
+        raise ValueError(f"{name!r} says more than one architecture: {', '.join(rest)}")
     if path.is_dir():
-        return _run(name, path)
+        return _run(path, known)
     if path.is_file():
-        return _checkpoint(name, path)
-    prefix, colon, rest = name.partition(":")
-    if (colon and prefix in ("torchvision", "timm") and rest) or "@" in name:
-        return Target(name=name, kind="model")
+        return _checkpoint(path, known | {"backbone": rest[0] if rest else None})
+    prefix, colon, named = spec.partition(":")
+    if (colon and prefix in SOURCES and named) or (rest and not colon):
+        return Target(kind="model", weights=rest[0] if rest else None, **known)
+    prefixes = ", ".join(f"{source.spec}" for source in SOURCES.values())
     raise ValueError(
-        f"no such target {name!r}: neither a run's directory, nor a checkpoint file, nor "
-        "torchvision:NAME or timm:NAME (NAME@none for random weights)"
+        f"no such target {name!r}: neither a run's directory, nor a checkpoint or embeddings file, "
+        f"nor {prefixes} (NAME@none for random weights)"
     )
 
 
-def _run(name: str, directory: Path) -> Target:
+def _parsed(name: str) -> tuple[str, str, list[str]]:
+    """What to call it, what it is, and what is said behind ``@``.
+
+    >>> _parsed("mine=timm:resnet10t@none@64px")
+    ('mine', 'timm:resnet10t', ['none', '64px'])
+    """
+    label, equals, rest = name.partition("=")
+    named = bool(equals) and bool(label) and not set(label) & set("/\\:@")
+    readings = [(name, name), *([(label, rest)] if named else [])]
+    for shown, whole in readings:  # files first: their names may hold both signs
+        for spec, said in _cuts(whole):
+            if Path(spec).expanduser().exists():
+                return shown, spec, said
+    shown, whole = readings[-1]
+    spec, *said = whole.split("@")
+    return shown, spec, said
+
+
+def _cuts(whole: str) -> Iterator[tuple[str, list[str]]]:
+    words = whole.split("@")
+    for count in range(len(words), 0, -1):
+        yield "@".join(words[:count]), words[count:]
+
+
+def _pixels(word: str) -> int | None:
+    digits = word.removesuffix("px")
+    return int(digits) if digits.isdecimal() and 0 < len(digits) < 6 else None
+
+
+def _size(said: list[str]) -> int | None:
+    return next((size for size in map(_pixels, said) if size), None)
+
+
+def _run(directory: Path, known: dict[str, Any]) -> Target:
     if not (directory / CONFIG).is_file():
         raise ValueError(f"{directory} is not the directory of a run: it has no {CONFIG}")
     path = next(
@@ -120,13 +152,13 @@ def _run(name: str, directory: Path) -> Target:
     if (directory / RESULT).is_file():
         result = read_result(directory)
         told = {"verdict": result.verdict, "reason": result.reason}
-    return _checkpoint(name, path, kind="run", directory=directory, **told)
+    return _checkpoint(path, known | {"kind": "run", "directory": directory, **told})
 
 
-def _checkpoint(name: str, path: Path, kind: str = "checkpoint", **known: Any) -> Target:
+def _checkpoint(path: Path, known: dict[str, Any]) -> Target:
     file = read_file(path)
     facts = file.facts
-    if kind == "run" and not facts:
+    if known.get("kind") == "run" and not facts:
         raise ValueError(f"{path} is not a checkpoint of radial train")
     tensors, kernels, size = file.tensors, None, facts.get("image_size")
     ends = ("kernels_centers", "log_shapes")
@@ -138,45 +170,75 @@ def _checkpoint(name: str, path: Path, kind: str = "checkpoint", **known: Any) -
     if is_export(file.metadata):
         size = int(file.metadata["image_size"])
     epoch = file.content.get("epoch")
-    return Target(
-        name=name,
-        kind=kind,
-        path=path,
-        state=tensors,
-        facts=facts,
-        metadata=file.metadata,
-        kernels=kernels,
-        image_size=size,
-        epoch=epoch if isinstance(epoch, int) else None,
-        **known,
-    )
+    read: dict[str, Any] = {
+        "kind": "checkpoint",
+        "path": path,
+        "state": tensors,
+        "facts": facts,
+        "metadata": file.metadata,
+        "kernels": kernels,
+        "image_size": size,
+        "epoch": epoch if isinstance(epoch, int) else None,
+    }
+    return Target(**(read | known))
 
 
 def build(
     target: Target,
     *,
-    image_size: int,
+    image_size: int | None = None,
+    data_size: int = 224,
     backbone: str | None = None,
+    features: str = "auto",
+    copy: str = "online",
     radial_function: Radial = "gaussian",
     normalize: bool = False,
 ) -> Network:
-    """The network of a target in eval mode, for images of ``image_size``.
+    """The network of a target in eval mode, with how it sees images.
 
-    ``backbone`` names the architecture of a checkpoint that is not radial's; without it
-    torchvision's ResNets are tried. Named models and foreign checkpoints get ImageNet's mean
-    and standard deviation, as LightlySSL's transforms have them; random weights the data's own.
+    Args:
+        target: as :func:`find` gives it.
+        image_size: side of its images; by default what it was trained at. What a target says
+            itself (``@96px``) comes first.
+        data_size: that of the dataset, for networks that do not say.
+        backbone: architecture of a checkpoint that is not radial's; without it the names and
+            shapes of its tensors tell.
+        features: pooled, cls, mean, or auto: what its makers evaluate.
+        copy: online or momentum, where a checkpoint holds both.
+        radial_function: of an RBFN head in a checkpoint of others.
+        normalize: whether the RBF layers of such a head are normalised.
+
+    Raises:
+        ValueError: it cannot be built whole, or has no such features.
     """
+    check_choice("features", features, FEATURES)
+    check_choice("copy", copy, COPIES)
+    size = target.asked_size or image_size
+    if target.network is not None:
+        return target.network
+    if target.kind == "embeddings":
+        raise ValueError(f"{target.name} holds embeddings, not a network")
     if target.kind == "model":
-        return _model(target.name, image_size)
+        return from_source(
+            target.spec, weights=target.weights, size=size, data_size=data_size, features=features
+        )
     if target.facts:
-        return _ours(target)
+        return _ours(target, size)
     assert target.path is not None
     if is_export(target.metadata):
-        return _exported(target.path)
-    return _foreign(target, image_size, backbone, radial_function, normalize)
+        return _exported(target.path, size)
+    return rebuild(
+        target.state,
+        target.path,
+        image_size=size,
+        data_size=data_size,
+        backbone=target.backbone or backbone,
+        radial_function=radial_function,
+        normalize=normalize,
+    )
 
 
-def _ours(target: Target) -> Network:
+def _ours(target: Target, size: int | None) -> Network:
     from radial.training.build import build_heads  # brings LightlySSL: seconds
 
     facts = target.facts
@@ -192,7 +254,12 @@ def _ours(target: Target) -> Network:
         name=info.name,
         backbone=module.eval(),
         projection_head=head.eval(),
-        statistics=(torch.tensor(facts["mean"]), torch.tensor(facts["std"])),
+        preprocess=Preprocess(
+            size=size or facts["image_size"],
+            mean=three(facts["mean"]),
+            std=three(facts["std"]),
+            source="its run",
+        ),
     )
 
 
@@ -222,202 +289,15 @@ def before_training(target: Target, data: Data) -> nn.Module | None:
         return starting_backbone(config, data, target.facts["stem"])[0].eval()
 
 
-def _model(name: str, image_size: int) -> Network:
-    """``torchvision:resnet50``, ``timm:vit_tiny…``, ``resnet9-w0.25@none``: NAME[@WEIGHTS]."""
-    model, _, weights = name.removeprefix("torchvision:").partition("@")
-    chosen = None if weights.lower() == "none" else weights or "DEFAULT"
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        module, info = build_backbone(model, image_size=image_size, weights=chosen)
-    return Network(
-        name=info.name,
-        backbone=module.eval(),
-        projection_head=None,
-        statistics=_statistics(module) if chosen else None,
-        random=chosen is None,
-    )
-
-
-def _statistics(module: nn.Module) -> tuple[Tensor, Tensor]:
-    """What the weights were trained with: timm's own record, else ImageNet's."""
-    told = getattr(module, "pretrained_cfg", None) or {}
-    mean, std = told.get("mean", IMAGENET[0]), told.get("std", IMAGENET[1])
-    return torch.tensor(mean), torch.tensor(std)
-
-
-def _exported(path: Path) -> Network:
+def _exported(path: Path, size: int | None) -> Network:
     """A file that ``radial export`` wrote, which says what it is."""
     module, metadata = load_backbone(path)
     known = {"mean", "std"} <= metadata.keys()
-    mean, std = (torch.tensor(json.loads(metadata[key]) if known else 0) for key in ("mean", "std"))
+    mean, std = (three(json.loads(metadata[key])) if known else None for key in ("mean", "std"))
     return Network(
         name=metadata["name"],
         backbone=module.eval(),
-        projection_head=None,
-        statistics=(mean, std) if known else None,
+        preprocess=Preprocess(
+            size=size or int(metadata["image_size"]), mean=mean, std=std, source="its export"
+        ),
     )
-
-
-def _foreign(
-    target: Target,
-    image_size: int,
-    backbone: str | None,
-    radial_function: Radial,
-    normalize: bool,
-) -> Network:
-    assert target.path is not None
-    name, module, head, notes = rebuild(
-        target.state,
-        target.path,
-        image_size=image_size,
-        backbone=backbone,
-        radial_function=radial_function,
-        normalize=normalize,
-    )
-    return Network(
-        name=name,
-        backbone=module.eval(),
-        projection_head=head,
-        statistics=_statistics(module),
-        notes=(*notes, "normalised with ImageNet's mean and std, which the file does not record"),
-    )
-
-
-def rebuild(
-    tensors: Mapping[str, Tensor],
-    path: Path,
-    *,
-    image_size: int,
-    backbone: str | None,
-    radial_function: Radial,
-    normalize: bool,
-) -> tuple[str, nn.Module, nn.Module | None, tuple[str, ...]]:
-    """The backbone of a checkpoint, its name before it, its projection head, and what to say."""
-    own = {key: value for key, value in tensors.items() if not is_momentum_copy(key)}
-    state = renamed(own or tensors)
-    stem = _stem(state)
-    complaints = []
-    for name in (backbone,) if backbone else TORCHVISION:
-        try:
-            module, info = build_backbone(name, image_size=image_size, weights=state, stem=stem)
-            break
-        except ValueError as error:
-            complaints.append(str(error))
-    else:
-        if backbone:
-            raise ValueError(f"{path}: {complaints[0]}")
-        found = ", ".join(list(tensors)[:3])
-        raise ValueError(
-            f"{path}: no backbone found in it: expected the keys of one of "
-            f"{', '.join(TORCHVISION)}, such as conv1.weight and layer1.0.conv1.weight, under any "
-            f"prefix; found {found}, …; name its architecture by --backbone"
-        )
-    head, notes = rebuild_head(state, info.feature_dim, radial_function, normalize)
-    if len(own) < len(tensors):
-        notes = (*notes, "the momentum copy in the file was left aside")
-    return info.name, module, head, notes
-
-
-def renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """LightlySSL's examples hold a ResNet's children in a Sequential: 0 is conv1, 4 layer1.
-
-    Those of lightly's own ResNets lose the ReLU behind conv1 there, which is no child: they are
-    other networks, and refused as such.
-
-    >>> list(renamed({"backbone.0.weight": torch.zeros(8, 3, 7, 7), "backbone.4.0.bn1.bias": 0}))
-    ['backbone.conv1.weight', 'backbone.layer1.0.bn1.bias']
-    """
-    stems = (k for k, v in state.items() if k.endswith(".0.weight") and v.dim() == 4)
-    first = next((key for key in stems if state[key].shape[1] == 3), None)  # of colours
-    if first is None:
-        return dict(state)
-    prefix = first.removesuffix("0.weight")
-    names = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"}
-    place = re.compile(rf"{re.escape(prefix)}(\d)\.")
-    return {
-        place.sub(lambda found: f"{prefix}{names.get(found[1], found[1])}.", key, count=1): value
-        for key, value in state.items()
-    }
-
-
-def _stem(state: Mapping[str, Tensor]) -> str | None:
-    """By the size of the first convolution: a ResNet's stem cannot be told from the images'."""
-    first = (value for key, value in state.items() if re.search(r"(^|\.)conv1\.weight$", key))
-    sizes = [value.shape[-1] for value in first if value.dim() == 4 and value.shape[1] == 3]
-    return {3: SMALL_STEM, 7: IMAGENET_STEM}.get(sizes[0]) if sizes else None
-
-
-def rebuild_head(
-    state: Mapping[str, Tensor],
-    features: int,
-    radial_function: Radial = "gaussian",
-    normalize: bool = False,
-) -> tuple[nn.Module | None, tuple[str, ...]]:
-    """A projection head in LightlySSL's layout, ``projection_head.layers.<i>.…``, from its tensors.
-
-    Linear, BatchNorm and RBF layers are known by their tensors, a place without any is a ReLU.
-    What tensors cannot tell is assumed, and said: the radial function, normalisation, and that a
-    head with BatchNorm is radial's (residual), one without it the published. A head with more
-    than such layers is left out: half of a head is another head.
-    """
-    prefix = _projection_prefix(state)
-    if prefix is None:
-        return None, ("no projection head in LightlySSL's layout: backbone only",)
-    whole = part(state, prefix.removesuffix("layers."))
-    tensors = part(whole, "layers.")
-    places: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        number, _, rest = name.partition(".")
-        places.setdefault(int(number), {})[rest] = value
-    residual = any("running_mean" in found for found in places.values())
-    try:
-        if len(tensors) < len(whole) or max(places) > MOST_STAGES:
-            raise ValueError("it has more than numbered layers")
-        head = nn.Sequential(
-            *(
-                _stage(places.get(place, {}), residual, radial_function, normalize)
-                for place in range(max(places) + 1)
-            )
-        )
-        head.load_state_dict(tensors, strict=True)
-        if bool(head.eval()(torch.zeros(1, features)).isnan().any()):
-            raise ValueError("its output is NaN")
-    except (RuntimeError, ValueError, KeyError) as error:
-        return None, (f"the projection head was not rebuilt ({one_line(error)}): backbone only",)
-    if deepest_rbf_layer(head) is None:
-        return head, ("head rebuilt from its keys, with ReLU between its layers",)
-    path = "with" if residual else "without"
-    normal = "normalised" if normalize else "not normalised"
-    kind = f"{radial_function}, {normal}, Euclidean, {path} residual path"
-    return head, (f"head rebuilt from its keys as {kind}",)
-
-
-def _projection_prefix(state: Mapping[str, Tensor]) -> str | None:
-    """``model.projection_head.layers.`` where there is one head that is no momentum copy."""
-    found = {m[1] for key in state if (m := re.match(r"(.*\bprojection_head\.layers\.)\d+\.", key))}
-    own = sorted(name for name in found if not is_momentum_copy(name))
-    return own[0] if own else None
-
-
-def _stage(
-    tensors: Mapping[str, Tensor], residual: bool, radial_function: Radial, normalize: bool
-) -> nn.Module:
-    if "kernels_centers" in tensors:
-        kernels, width = tensors["kernels_centers"].shape
-        out = len(tensors["weights"])
-        return RBFLayer(
-            width,
-            kernels,
-            out,
-            radial_function=radial_function,
-            normalize=normalize and (True if residual else "published"),
-            residual=residual and out == width,
-            init="paper",
-        )
-    if "running_mean" in tensors:
-        affine = "weight" in tensors
-        return nn.BatchNorm1d(len(tensors["running_mean"]), affine=affine)
-    if "weight" in tensors and tensors["weight"].dim() == 2:
-        out, width = tensors["weight"].shape
-        return nn.Linear(width, out, bias="bias" in tensors)
-    return nn.ReLU()

@@ -193,13 +193,16 @@ def _scored(job: Job, target: Path) -> dict[str, Any]:
 
 def start(config: RunConfig, data: Data, settings: EvalSettings) -> dict[str, Any]:
     """What labels say of the backbone before the first step."""
+    from radial.data.preprocessing import Preprocess
     from radial.scoring.evaluate import evaluate_network
     from radial.scoring.targets import Network
     from radial.training.build import starting_backbone
 
     backbone, info = starting_backbone(config, data)
     network = Network(
-        name=info.name, backbone=backbone.eval(), projection_head=None, statistics=None
+        name=info.name,
+        backbone=backbone.eval(),
+        preprocess=Preprocess(size=data.image_size),
     )
     return evaluate_network(network, data, settings, name="start")
 
