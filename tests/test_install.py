@@ -68,13 +68,15 @@ asks("study", "demo", "--out", "demo")
 asks("data", "data", "open-images", "sample", "--out", "oi")
 """,
     "score": f"""
-assert main(["score", "torchvision:resnet18@none", "--data", "digits", "--html", "c.html"]) == 0
+assert main(["score", "torchvision:resnet18@none", "--data", "digits", "--html", "c.html",
+             "--scores", "view_retrieval,rankme,kmeans_silhouette"]) == 0
 asks("timm", "score", "timm:resnet18@none", "--data", "digits")
 asks("train", "train", {TINY})
 """,
     "train": f"""
 assert main(["train", {TINY}, "--out", "run"]) == 0
-assert main(["score", "run", "--data", "digits"]) == main(["eval", "run", "--data", "digits"]) == 0
+assert main(["score", "run", "--data", "digits", "--scores", "rankme"]) == 0
+assert main(["eval", "run", "--data", "digits"]) == 0
 asks("study", "study", "plan", "quick")
 """,
     "study": """
@@ -83,7 +85,9 @@ assert main(["demo", "--out", "demo", "--set", "seeds=[0]", "--set", "methods=[s
 """,
     "ray": "import ray, pandas",
     "tune": "import optuna, pandas",
-    "timm": "assert main(['score', 'timm:resnet18@none', '--data', 'digits']) == 0",
+    "timm": """
+assert main(["score", "timm:resnet18@none", "--data", "digits", "--scores", "rankme"]) == 0
+""",
     "hf": "import transformers, datasets, timm",
     "clip": "import open_clip, torchvision",
     "onnx": "import onnx, onnxruntime, onnxscript",

@@ -75,7 +75,7 @@ def build_backbone(
     name. Of the latter, prefixes such as `module.encoder_q.` and classifiers are dropped; where
     several networks fit (online and momentum), the first is taken. torchvision ResNets for images
     below 64 px get the small-image stem, unless named weights, which need their own stem, are
-    given or `stem` is that of another :class:`BackboneInfo`.
+    given or `stem` is that of another `BackboneInfo`.
 
     >>> backbone, info = build_backbone("resnet9-w0.125", image_size=32)
     >>> info.feature_dim, tuple(backbone(torch.zeros(2, 3, 32, 32)).shape)

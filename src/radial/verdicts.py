@@ -1,6 +1,6 @@
 """Every word and every threshold for what went wrong: dead, constant, collapsed, diverged.
 
-Four rooms ask, each with what it can see: :mod:`radial.rbf.health` has a head and features,
+Four rooms ask, each with what it can see: `radial.rbf.health` has a head and features,
 the guard of a training has losses and embeddings step by step, a score card has the outputs for
 images, and the audit of a study has a table, often of nothing but losses and accuracies. What
 answers them stands here, once. Numbers in, words out; no torch, no pandas.
@@ -131,7 +131,7 @@ def constant_loss(
 
 
 def at_constant_loss(method: str, loss: float, constant: float) -> bool:
-    """Whether an epoch's loss is that of a constant output, by :data:`MARGINS`; NaN is not."""
+    """Whether an epoch's loss is that of a constant output, by `MARGINS`; NaN is not."""
     kind, margin = MARGINS.get(method, ("", 0.0))
     if kind == "above":
         return loss >= constant - margin
@@ -201,7 +201,7 @@ def run_verdict(
 
     - diverged: the last loss is NaN or inf;
     - collapsed: in each of the last WINDOW steps the embeddings pointed the same way, or the loss
-      was that of a constant output (not with a queue, see :data:`QUEUED`); or the embeddings of the
+      was that of a constant output (not with a queue, see `QUEUED`); or the embeddings of the
       last epoch lie on a line;
     - dead head: collapsed, and the head was dead before the first step.
 

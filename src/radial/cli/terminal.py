@@ -128,7 +128,7 @@ class Kind:
     """A type of argparse that tells in words what a value must be.
 
     Args:
-        kind: an annotation, as for :func:`radial.checks.as_kind`.
+        kind: an annotation, as for `radial.checks.as_kind`.
         least: the smallest whole number allowed.
     """
 

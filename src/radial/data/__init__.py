@@ -1,5 +1,6 @@
-"""Datasets, splits and batched views. Names are found when asked for: choosing Open Images needs
-no torch.
+"""Datasets, splits and batched views.
+
+Names are found when asked for: choosing Open Images needs no torch.
 """
 
 from importlib import import_module

@@ -123,29 +123,32 @@ def load_data(
 ) -> Data:
     """Find, read, check and split a dataset.
 
-    spec
-        A name in ``DATASETS``, with ``:PATH`` where the data are yours: ``folder:photos``.
-    root
-        Where downloads and statistics are kept: RADIAL_DATA, else ``~/.cache/radial``.
-    image_size
-        The side to train at. Images of that size are stored as they are, others at 8/7 of
-        it (256 for 224) from 64 px on, which leaves random crops something to crop.
-    split
-        "own" (the dataset's), "paper" (stratified 70/10/20 by ``seed``), or "auto": its own
-        if it has one.
-    max_bad
-        So many unreadable images are skipped, with a warning that names them.
-    memory_limit
-        Files whose pixels take less than so many GiB are decoded now and kept; others are
-        decoded when asked for, after one pass that checks them, remembered in ``root``.
-    threads
-        That decode; one a core by default.
+    Args:
+        spec: a name in ``DATASETS``, with ``:PATH`` where the data are yours: ``folder:photos``.
+        root: where downloads and statistics are kept: RADIAL_DATA, else ``~/.cache/radial``.
+        image_size: the side to train at. Images of that size are stored as they are, others at
+            8/7 of it (256 for 224) from 64 px on, which leaves random crops something to crop.
+        split: "own" (the dataset's), "paper" (stratified 70/10/20 by ``seed``), or "auto": its own
+            if it has one.
+        seed: of the split.
+        max_bad: so many unreadable images are skipped, with a warning that names them.
+        memory_limit: files whose pixels take less than so many GiB are decoded now and kept;
+            others are decoded when asked for, after one pass that checks them, remembered in
+            ``root``.
+        threads: that decode; one a core by default.
 
-    >>> data = load_data("digits")
-    >>> len(data.train), len(data.val), len(data.test), data.train[0].shape
-    (1257, 180, 360, torch.Size([3, 32, 32]))
-    >>> data.split
-    'stratified 70/10/20, seed 42'
+    Returns:
+        Three splits and the statistics of the first.
+
+    Raises:
+        DataError: what cannot be found, downloaded, read or split; a ValueError of one line.
+
+    Example:
+        >>> data = load_data("digits")
+        >>> len(data.train), len(data.val), len(data.test), data.train[0].shape
+        (1257, 180, 360, torch.Size([3, 32, 32]))
+        >>> data.split
+        'stratified 70/10/20, seed 42'
     """
     info, path = _parse(spec)
     check_choice("split", split, SPLITS)

@@ -83,6 +83,13 @@ class Images(Dataset[Tensor]):
     ``labels`` are int64 (N,) with −1 where an image has none, or None where none has one.
     A DataLoader asks for whole batches (``__getitems__``), so its ``collate_fn`` has nothing
     left to do.
+
+    Args:
+        store: all images of the dataset, which the splits share.
+        index: rows of the store, (N,).
+        stored_size: side of the images, S.
+        labels: of these rows.
+        classes: names, by label.
     """
 
     def __init__(
@@ -102,6 +109,7 @@ class Images(Dataset[Tensor]):
 
     @property
     def in_memory(self) -> bool:
+        """Whether the pixels are held, and not decoded when asked for."""
         return isinstance(self._store, Tensor)
 
     def __len__(self) -> int:
@@ -111,7 +119,7 @@ class Images(Dataset[Tensor]):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> Tensor:
-        """(B, 3, S, S)"""
+        """A batch (B, 3, S, S)."""
         rows = self.index[torch.as_tensor(indices, dtype=torch.int64)]
         if isinstance(self._store, Tensor):
             return resized(self._store[rows], self.stored_size)
@@ -120,11 +128,26 @@ class Images(Dataset[Tensor]):
         return torch.stack(images) if images else torch.empty(0, 3, size, size, dtype=torch.uint8)
 
     def name(self, index: int) -> str:
-        """The file an image comes from, or its number in the whole dataset."""
+        """The file an image comes from, or its number in the whole dataset.
+
+        Args:
+            index: of the image in this split.
+
+        Returns:
+            A path relative to the folder, or a number.
+        """
         row = int(self.index[index])
         return self._store.name(row) if isinstance(self._store, Files) else str(row)
 
     def subset(self, indices: Sequence[int] | Tensor) -> Images:
+        """Some of the images, in the order given; nothing is copied.
+
+        Args:
+            indices: of images in this split.
+
+        Returns:
+            A split of its own.
+        """
         rows = torch.as_tensor(indices, dtype=torch.int64)
         return Images(
             self._store,
@@ -137,25 +160,46 @@ class Images(Dataset[Tensor]):
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """A dataset in three splits, with the statistics needed to normalise it."""
+    """A dataset in three splits, with the statistics needed to normalise it.
+
+    Attributes:
+        name: as it was asked for.
+        train: images to train on.
+        val: images to choose by.
+        test: images to tell by.
+        image_size: the side models are trained at; images are stored at this size or larger.
+        mean: (3,) over all pixels of the stored training images, in [0, 1].
+        std: (3,) likewise; at least 1/255, so that a constant channel can be divided by it.
+        split: which split this is, in words.
+        skipped: unreadable images, left out.
+        files: what the rows are, also where their pixels are held in memory.
+    """
 
     name: str
     train: Images
     val: Images
     test: Images
-    image_size: int  # the side models are trained at; images are stored at this size or larger
-    mean: Tensor  # (3,) over all pixels of the stored training images, in [0, 1]
-    std: Tensor  # (3,) likewise; at least 1/255, so that a constant channel can be divided by it
-    split: str  # which split this is, in words
-    skipped: tuple[str, ...] = ()  # unreadable images, left out
-    files: Files | None = None  # what the rows are, also where their pixels are held in memory
+    image_size: int
+    mean: Tensor
+    std: Tensor
+    split: str
+    skipped: tuple[str, ...] = ()
+    files: Files | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:
+        """Names, by label."""
         return self.train.classes
 
     def require_labels(self, at_least: int = 2) -> None:
-        """Raise unless every split is labelled, with ``at_least`` classes in train."""
+        """Raise unless every split is labelled.
+
+        Args:
+            at_least: classes that train must have.
+
+        Raises:
+            DataError: a split without labels, or too few classes.
+        """
         for part in ("train", "val", "test"):
             labels = getattr(self, part).labels
             if labels is None or not (labels >= 0).any():

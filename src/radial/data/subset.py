@@ -176,39 +176,41 @@ def _draw(rows: Rows, labels: Rows, share: float, seed: int) -> tuple[Rows, Rows
 class OpenImagesV7(Dataset[tuple[Any, Any]]):
     """(image, target) of one split; the image as PIL, upright and in RGB, or as transformed.
 
-    root
-        The folder fetched. Links that lead out of it are refused.
-    split
-        "train", "val", "test", or "all" for the three together.
-    split_lengths
-        Shares of train, val and test, drawn as published (see ``split_published``).
-    num_augments
-        Each image of train is followed by so many augmentations: items 0, 3, 6, … are images
-        as they are if it is 2. The other splits hold each image once, whatever is asked for.
-    samples_per_class
-        Instead: so many items of each class in train. Its images share the augmentations this
-        needs, the first ones get one more where they cannot share equally. If there are images
-        to spare, the first ones are kept. First is by ``hash_order`` of ``seed``.
-    augmentation
-        "autoaugment", "augmix" or "randaugment" (torchvision's, with its defaults), or a
-        function of a PIL image. It depends on the seed, the image's id and the number of the
-        augmentation only: an item is the same picture whenever, wherever and in whatever order
-        it is asked for. For functions of your own that holds if they draw from the global
-        generators of torch (on the CPU), Python or NumPy; those are left as they were.
-    transform, target_transform
-        Applied last, to every item.
+    Args:
+        root: the folder fetched. Links that lead out of it are refused.
+        split: "train", "val", "test", or "all" for the three together.
+        split_lengths: shares of train, val and test, drawn as published (``split_published``).
+        seed: of split and augmentations.
+        num_augments: each image of train is followed by so many augmentations: items 0, 3, 6, …
+            are images as they are if it is 2. The other splits hold each image once, whatever is
+            asked for.
+        samples_per_class: instead: so many items of each class in train. Its images share the
+            augmentations this needs, the first ones get one more where they cannot share equally.
+            If there are images to spare, the first ones are kept. First is by ``hash_order`` of
+            ``seed``.
+        augmentation: "autoaugment", "augmix" or "randaugment" (torchvision's, with its defaults),
+            or a function of a PIL image. It depends on the seed, the image's id and the number of
+            the augmentation only: an item is the same picture whenever, wherever and in whatever
+            order it is asked for. For functions of your own that holds if they draw from the
+            global generators of torch (on the CPU), Python or NumPy; those are left as they were.
+        transform: of the image, applied last, to every item.
+        target_transform: of the class, likewise.
 
-    >>> import tempfile
-    >>> root = Path(tempfile.mkdtemp())
-    >>> for name in ("Food", "Toy"):
-    ...     (root / name).mkdir()
-    ...     for number in range(10):
-    ...         Image.new("RGB", (8, 8)).save(root / name / f"{number:016x}.jpg")
-    >>> train = OpenImagesV7(root, "train", num_augments=2)
-    >>> len(train), train.classes, train.item(1)
-    (39, ('Food', 'Toy'), ('Food/0000000000000000.jpg', 1))
-    >>> len(OpenImagesV7(root, "train", samples_per_class=50))
-    100
+    Raises:
+        DataError: a folder or split that cannot be read or made as asked.
+
+    Example:
+        >>> import tempfile
+        >>> root = Path(tempfile.mkdtemp())
+        >>> for name in ("Food", "Toy"):
+        ...     (root / name).mkdir()
+        ...     for number in range(10):
+        ...         Image.new("RGB", (8, 8)).save(root / name / f"{number:016x}.jpg")
+        >>> train = OpenImagesV7(root, "train", num_augments=2)
+        >>> len(train), train.classes, train.item(1)
+        (39, ('Food', 'Toy'), ('Food/0000000000000000.jpg', 1))
+        >>> len(OpenImagesV7(root, "train", samples_per_class=50))
+        100
     """
 
     def __init__(
@@ -289,7 +291,14 @@ class OpenImagesV7(Dataset[tuple[Any, Any]]):
         return image, target
 
     def item(self, index: int) -> tuple[str, int]:
-        """The image behind an item, and the number of its augmentation: 0 as it is, then 1, 2, …"""
+        """The image behind an item.
+
+        Args:
+            index: of the item.
+
+        Returns:
+            Its name, and the number of its augmentation: 0 as it is, then 1, 2, …
+        """
         place, number = self._find(index)
         return self._files.name(int(self._rows[place])), number
 

@@ -211,7 +211,7 @@ def _histogram(pixels: NDArray[np.uint8]) -> Counts:
 
 
 def _count_values(images: Images) -> Counts:
-    """(3, 256)"""
+    """How often each value is in each channel, (3, 256)."""
     counts = np.zeros((3, 256), dtype=np.int64)
     for start in range(0, len(images), _CHUNK):
         rows = range(start, min(start + _CHUNK, len(images)))

@@ -59,7 +59,7 @@ class Parameters:
 
     @property
     def factors(self) -> Tensor:
-        """(n, 3)"""
+        """Of brightness, contrast and saturation, (n, 3)."""
         return torch.stack([self.brightness, self.contrast, self.saturation], dim=1)
 
     def part(self, start: int, stop: int) -> Parameters:

@@ -246,7 +246,7 @@ def knn_accuracy(
     temperature: float = 0.1,
     chunk: int = 2048,
 ) -> float:
-    """The accuracy of :func:`knn`; NaN where features are not finite, as in a diverged run."""
+    """The accuracy of `knn`; NaN where features are not finite, as in a diverged run."""
     parts = (train, train_labels, test, test_labels)
     if not all(bool(x[labels >= 0].isfinite().all()) for x, labels in zip(parts[::2], parts[1::2])):
         return math.nan

@@ -90,7 +90,7 @@ def extract_layers(
 
     Computed where the parameters of the backbone are and in their precision. ``progress`` is
     called with the views done and their total after each batch of each view. ``cache`` keeps
-    the results on disk, see :class:`radial.evaluation.cache.Cache`.
+    the results on disk, see `radial.evaluation.cache.Cache`.
 
     Raises ValueError where a layer does not give one row an image, NotFinite where it gives NaN
     or inf.

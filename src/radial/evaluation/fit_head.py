@@ -70,7 +70,7 @@ def fit_head(
     """Train [Linear → BatchNorm → RBF] → Linear → BatchNorm on frozen features by NT-Xent.
 
     Positive pairs are two random views of an image, for features (n, q, F) with q ≥ 2, as
-    :func:`radial.evaluation.features.extract_layers` gives them. For plain features (N, F)
+    `radial.evaluation.features.extract_layers` gives them. For plain features (N, F)
     they are two disturbed copies of the standardised features, half of them set to 0 at random
     and Gaussian noise of deviation 0.1 added to all. That is the weaker choice: such a head does
     not learn what augmentation leaves alone. NT-Xent of views of new images, with a ResNet

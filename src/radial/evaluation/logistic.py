@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from radial.checks import check_number, check_size
 
 TOLERANCE = 1e-5  # nats
-_DIRECTIONS = 128
+_DIRECTIONS = 128  # R: of ResNet features the classes lie along fewer; more cost more inside
 _MEMORY = 10  # pairs that L-BFGS keeps
 _SHORTEST = 1e-4  # step: where not even this one helps, float resolution is reached
 _STALLED = 5  # steps in a row that gain less than it
@@ -111,6 +111,7 @@ class Regression:
             if len(solved) == 2:
                 before, last = solved
                 a, b, c = (math.log(value) for value in (before.strength, last.strength, strength))
+                # at most as far again as the last step went: farther the line is no guess at all
                 along = 1.0 + min(1.0, (c - b) / (b - a))
                 start = before.weight.lerp(last.weight, along), before.bias.lerp(last.bias, along)
             fit = self.fit(strength, start=start, tolerance=tolerance)
@@ -136,6 +137,7 @@ class Regression:
         first = torch.cat([u, bias[:, None]], dim=1)
 
         def scale(gradient: Tensor, point: _Point) -> Tensor:
+            # V lies across the leading directions, where no variance is above the last of theirs
             return gradient / (point.a * float(self.variances[-1]) + penalty)
 
         def evaluate(v: Tensor, near: _Point | None) -> _Point:
@@ -170,10 +172,13 @@ class Regression:
 
         begin = evaluate(first if near is None or near.inner is None else near.inner, None)
         everything = self.directions.shape[0] == self.directions.shape[1]  # then V is 0
+        # Inside only as exact as the outside can use: a tenth of its gap, and never finer than a
+        # third of what is asked for in the end, so that inner and outer gap together stay below.
         goal = 0.0 if everything else _INNER_GAP * (begin.gap if near is None else near.gap)
         goal = max(goal, tolerance / 3.0)
         inner, iterations = _minimise(evaluate, scale, begin, goal, _INNER_ITERATIONS)
         gradient = inner.residual.T @ self.x
+        # Back across the directions, or rounding would let V grow along them and ‖W‖² not add up
         gradient -= (gradient @ self.directions) @ self.directions.T
         gradient += penalty * v
         return _Point(
@@ -184,7 +189,7 @@ class Regression:
             a=inner.a,
             residual=inner.residual,
             inner=inner.theta,
-            noise=min(inner.gap, tolerance),
+            noise=min(inner.gap, tolerance),  # h is known from above only: by at most the inner gap
             inner_iterations=iterations + (near.inner_iterations if near else 0),
         )
 
@@ -192,7 +197,9 @@ class Regression:
         """f without the penalty of V, as a function of [U b]."""
         n, k = offset.shape
         p = F.log_softmax(torch.addmm(offset, self.leading, theta.T), dim=1)
+        # In float64: a float32 sum of many losses would drown the last gains, and stop too early
         loss = -float(p.gather(1, self.y).sum(dtype=torch.float64)) / n
+        # From here on p is overwritten: log p, then p, then (p − y)/N; N×K is the largest there is
         a = max((1.0 - _squared(p.exp_()) / n) / k, _FLATTEST / k)
         p.scatter_add_(1, self.y, p.new_full(self.y.shape, -1.0)).div_(n)
         u, gradient = theta[:, :-1], p.T @ self.leading
@@ -215,7 +222,7 @@ def leading_directions(x: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor]:
     that is needed.
     """
     q = torch.randn(x.shape[1], rank, generator=Generator().manual_seed(0)).to(x)
-    q = torch.linalg.qr(x.T @ (x @ q)).Q
+    q = torch.linalg.qr(x.T @ (x @ q)).Q  # one power step sets them apart from the rest
     shadow = x @ q
     values, vectors = torch.linalg.eigh(shadow.T @ shadow / len(x))
     vectors = vectors.flip(1)
@@ -250,7 +257,7 @@ def _minimise(
         stalled = stalled + 1 if rise > -resolution * abs(point.f) else 0
         s, y = new.theta - point.theta, new.gradient - point.gradient
         point = new
-        if (curvature := _dot(s, y)) > 0.0:
+        if (curvature := _dot(s, y)) > 0.0:  # by rounding it can be 0, and says nothing
             pairs = [*pairs[1 - _MEMORY :], (s, y, curvature)]
     return point, max_iterations
 
@@ -266,7 +273,7 @@ def _direction(
         along.append(_dot(s, q) / curvature)
         q -= along[-1] * y
     q = scale(q, point)
-    if pairs:
+    if pairs:  # the model's Hessian, brought to the curvature that the last step really met
         _, y, curvature = pairs[-1]
         q *= curvature / _dot(y, scale(y, point))
     for (s, y, curvature), amount in zip(pairs, reversed(along)):

@@ -91,7 +91,7 @@ def probe_backbone(
     strengths: Sequence[float] | None = None,
     seed: int = 0,
 ) -> ProbeResult:
-    """:func:`probe` on features of the splits that the protocol uses."""
+    """`probe` on features of the splits that the protocol uses."""
     _check_protocol(protocol, strengths)
     data.require_labels()
     parts: list[Tensor] = []
@@ -117,7 +117,7 @@ def probe(
     classes: Sequence[str] | None = None,
     seed: int = 0,
 ) -> ProbeResult:
-    """By :func:`exact_probe`, or by :func:`paper_probe`, which looks at the test part only."""
+    """By `exact_probe`, or by `paper_probe`, which looks at the test part only."""
     _check_protocol(protocol, strengths)
     if protocol == "paper":
         return paper_probe(test, test_labels, classes=classes, seed=seed)
@@ -138,7 +138,7 @@ def few_label_probe(
         seed: of the bootstrap.
 
     Returns:
-        As :func:`exact_probe`; its validation part is the test part, which decides nothing.
+        As `exact_probe`; its validation part is the test part, which decides nothing.
 
     Example:
         >>> x, y = torch.eye(3).repeat(6, 1), torch.arange(3).repeat(6)
@@ -165,7 +165,7 @@ def exact_probe(
     """Multinomial logistic regression with an L2 penalty, fitted to convergence.
 
     scikit-learn's objective, its optimum reached to 1e-5 nats of the mean training loss, see
-    :class:`radial.evaluation.logistic.Regression`. Features are standardised by the training part;
+    `radial.evaluation.logistic.Regression`. Features are standardised by the training part;
     those that are constant there become 0.
 
     The strength C is the one with the best accuracy on the validation part, the smallest where
@@ -236,8 +236,8 @@ def paper_probe(
 ) -> ProbeResult:
     """The paper's protocol on features x (N, D) of the labelled test split.
 
-    Divided 70/10/20, stratified, by the seed, as :func:`radial.data.images.split_paper` does;
-    then :func:`fit_sgd`. What is assumed because the paper does not say it stands in the
+    Divided 70/10/20, stratified, by the seed, as `radial.data.images.split_paper` does;
+    then `fit_sgd`. What is assumed because the paper does not say it stands in the
     result's ``assumptions``. Kept to compare with published figures: it has not converged, and
     of a dataset split 70/10/20 it trains on a fifth of the images that the exact protocol uses.
     """

@@ -61,10 +61,9 @@ class CrossEntropy(Method):
 
 
 class SupCon(Method):
-    r"""SimCLR whose positives P(i) are all views of the same class:
+    """SimCLR whose positives P(i) are all views of the same class.
 
-    .. math:: \frac{-1}{|P(i)|} \sum_{p ∈ P(i)}
-              \log \frac{\exp(z_i·z_p/τ)}{\sum_{k ≠ i} \exp(z_i·z_k/τ)}
+        −1/|P(i)| Σ_{p∈P(i)} log [ exp(zᵢ·zₚ/τ) / Σ_{k≠i} exp(zᵢ·zₖ/τ) ]
 
     over the views of all ranks, z of unit length (the paper's L_out, its equation 2). Where every
     image has a label of its own this is NT-Xent.

@@ -23,12 +23,18 @@ from radial.verdicts import constant_loss
 
 
 class BarlowTwins(Method):
-    r"""With C = Zᵀ₀Z₁ / N, Z the embeddings standardised over the batch of all ranks:
+    """Both views' embeddings correlate dimension by dimension, and with no other dimension.
 
-    .. math:: \sum_i (1 - C_{ii})^2 + λ \sum_{i ≠ j} C_{ij}^2
+        Σᵢ (1 − Cᵢᵢ)² + λ Σ_{i≠j} Cᵢⱼ²
 
+    with C = Z₀ᵀZ₁ / N, Z the embeddings standardised over the batch of all ranks.
     LightlySSL's loss standardises each rank by itself; here two ranks give the loss and the
     gradients of one.
+
+    Args:
+        backbone: images to features.
+        projection_head: features to embeddings.
+        redundancy: λ.
     """
 
     name = "barlow_twins"

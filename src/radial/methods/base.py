@@ -18,14 +18,24 @@ from radial.checks import check_size
 
 
 class Output(NamedTuple):
-    """Of one step: the loss, and the first view's embeddings (B, d) without gradient."""
+    """What a method gives of one step.
+
+    Attributes:
+        loss: a scalar, to be minimised.
+        embeddings: of the first view, (B, d), without gradient: what collapse is seen by.
+    """
 
     loss: Tensor
     embeddings: Tensor
 
 
 class Method(nn.Module):
-    """Views → :class:`Output`. ``progress`` runs from 0 to 1 over the whole training."""
+    """Views → `Output`: what every method is.
+
+    Args:
+        backbone: images (B, 3, S, S) to features (B, D).
+        projection_head: features to embeddings (B, d).
+    """
 
     name: ClassVar[str]
     predicts: ClassVar[bool] = False  # takes a prediction head
@@ -37,20 +47,54 @@ class Method(nn.Module):
         self.projection_head = projection_head
 
     def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
+        """The loss of a batch.
+
+        Args:
+            views: of the same images, each (B, 3, S, S); crops of SwAV and DINO may be smaller.
+            progress: of the whole training, 0 to 1: what momentum and schedules follow.
+
+        Returns:
+            Loss and embeddings.
+
+        Raises:
+            ValueError: another number of views than the method takes.
+        """
         raise NotImplementedError
 
     def project(self, view: Tensor) -> Tensor:
-        """Embeddings in full precision, whatever autocast made of the layers before."""
+        """Embeddings in full precision, whatever autocast made of the layers before.
+
+        Args:
+            view: (B, 3, S, S).
+
+        Returns:
+            (B, d), in float32 at least.
+        """
         return full(self.projection_head(self.backbone(view)))
 
     def after_backward(self, progress: float) -> None:
-        """Called between the gradients and the optimiser's step."""
+        """Called between the gradients and the optimiser's step.
+
+        Args:
+            progress: of the whole training, 0 to 1.
+        """
 
     def after_step(self, progress: float) -> None:
-        """Called after each optimiser step; momentum copies move here."""
+        """Called after each optimiser step; momentum copies move here.
+
+        Args:
+            progress: of the whole training, 0 to 1.
+        """
 
     def constant_loss(self, batch: int) -> float:
-        """The loss when every embedding is the same, for a global batch of ``batch``."""
+        """The loss when every embedding is the same: a run that stays there learns nothing.
+
+        Args:
+            batch: images of all ranks.
+
+        Returns:
+            The loss, in closed form.
+        """
         raise NotImplementedError
 
 
@@ -111,7 +155,7 @@ def world_size() -> int:
 
 
 def momentum_copy(module: nn.Module) -> nn.Module:
-    """A copy without gradients, to be moved by :func:`ema_update`."""
+    """A copy without gradients, to be moved by `ema_update`."""
     return copy.deepcopy(module).requires_grad_(False)
 
 

@@ -31,6 +31,12 @@ class BYOL(Method):
     Targets come from a momentum copy of backbone and projector whose momentum goes from its
     base to 1 along a cosine. The paper's loss, 2 − 2 cos summed over both directions, is 4 + 4ℓ
     of this ℓ.
+
+    Args:
+        backbone: images to features.
+        projection_head: features to embeddings.
+        prediction_head: embeddings to predictions.
+        momentum: of the copy, at the start; 1 at the end.
     """
 
     name = "byol"

@@ -33,10 +33,9 @@ from radial.verdicts import constant_loss
 
 
 class DINO(Method):
-    r"""Cross-entropy of the student's softmax over prototypes with the teacher's:
+    """Cross-entropy of the student's softmax over prototypes with the teacher's.
 
-    .. math:: -\sum_k P_t^k \log P_s^k, \quad
-              P_s = \mathrm{softmax}(g_s / τ_s), \quad P_t = \mathrm{softmax}((g_t - c) / τ_t)
+        −Σₖ Pₜᵏ log Pₛᵏ,  Pₛ = softmax(gₛ / τ_s),  Pₜ = softmax((gₜ − c) / τ_t)
 
     of each of the first two views, seen by the teacher, with every other view, seen by the student.
     The teacher is a momentum copy whose momentum goes from its base to 1 along a cosine; sharpening

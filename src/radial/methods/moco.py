@@ -31,14 +31,21 @@ from radial.verdicts import constant_loss
 
 
 class MoCo(Method):
-    r"""InfoNCE of queries q with their keys k₊ and the queue's keys kᵢ, all of unit length:
+    """InfoNCE of queries q with their keys k₊ and the queue's keys kᵢ, all of unit length.
 
-    .. math:: -\log \frac{\exp(q·k_+/τ)}{\exp(q·k_+/τ) + \sum_i \exp(q·k_i/τ)}
+        −log [ exp(q·k₊/τ) / (exp(q·k₊/τ) + Σᵢ exp(q·kᵢ/τ)) ]
 
     Keys come from a momentum copy of backbone and head. Across ranks the copy sees the batch
     shuffled, so that BatchNorm cannot tell a key by its neighbours; on one rank a
     shuffle would change nothing. The queue holds the keys of all ranks and is in the
     checkpoint; it starts with random directions, as published.
+
+    Args:
+        backbone: images to features.
+        projection_head: features to embeddings.
+        temperature: τ.
+        momentum: of the copy.
+        queue_size: keys of earlier batches, as negatives.
     """
 
     name = "moco"
@@ -77,6 +84,14 @@ class MoCo(Method):
 
     @torch.no_grad()
     def keys(self, view: Tensor) -> Tensor:
+        """Embeddings by the momentum copy.
+
+        Args:
+            view: (B, 3, S, S).
+
+        Returns:
+            (B, d), not yet of unit length.
+        """
         if not (self.training and world_size() > 1):
             return full(self.key_head(self.key_backbone(view)))
         needs("train", "lightly")

@@ -27,9 +27,9 @@ from radial.verdicts import constant_loss
 
 
 class NNCLR(Method):
-    r"""InfoNCE of the neighbour NN(z) in a queue of earlier embeddings with the predictions p:
+    """InfoNCE of the neighbour NN(z) in a queue of earlier embeddings with the predictions p.
 
-    .. math:: -\log \frac{\exp(\mathrm{NN}(z_i)·p_i^+/τ)}{\sum_k \exp(\mathrm{NN}(z_i)·p_k^+/τ)}
+        −log [ exp(NN(zᵢ)·pᵢ⁺/τ) / Σₖ exp(NN(zᵢ)·pₖ⁺/τ) ]
 
     where p⁺ predicts the other view; all vectors are of unit length, k runs over the batches of all
     ranks, and both directions are averaged. As in the paper's pseudo-code the first view's
@@ -73,14 +73,29 @@ class NNCLR(Method):
         return Output(loss, z0.detach())
 
     def info_nce(self, z: Tensor, p: Tensor) -> Tensor:
-        """Of this rank's rows, against the predictions of all ranks."""
+        """Of this rank's rows, against the predictions of all ranks.
+
+        Args:
+            z: embeddings of a view, (B, d).
+            p: predictions of the other one, (B, d).
+
+        Returns:
+            The mean over the rows.
+        """
         everyone = gathered(F.normalize(p, dim=1))  # (B·W, d)
         mine = torch.arange(len(z), device=z.device) + rank() * len(z)
         return F.cross_entropy(self.neighbours(z) @ everyone.T / self.temperature, mine)
 
     @torch.no_grad()
     def neighbours(self, z: Tensor) -> Tensor:
-        """The row of the queue nearest to each z, (B, d) → (B, d)."""
+        """The row of the queue nearest to each embedding, by cosine.
+
+        Args:
+            z: (B, d).
+
+        Returns:
+            (B, d), of unit length.
+        """
         rows = self.queue.rows.to(z)
         return rows[(F.normalize(z, dim=1) @ rows.T).argmax(1)]
 

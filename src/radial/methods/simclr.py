@@ -25,13 +25,25 @@ from radial.verdicts import constant_loss
 
 
 class SimCLR(Method):
-    r"""NT-Xent over the 2B embeddings z of both views, s = cosine similarity / temperature:
+    """NT-Xent over the 2B embeddings z of both views, s = cosine similarity / temperature.
 
-    .. math:: ℓ_{ij} = -\log \frac{\exp s(z_i, z_j)}{\sum_{k ≠ i} \exp s(z_i, z_k)}
+        ℓᵢⱼ = −log [ exp s(zᵢ, zⱼ) / Σ_{k≠i} exp s(zᵢ, zₖ) ]
 
     averaged over the 2B positive pairs (i, j). Negatives come from all ranks, with their
     gradients. The views pass the backbone one after the other, as in LightlySSL: BatchNorm
     sees one view at a time.
+
+    Args:
+        backbone: images to features.
+        projection_head: features to embeddings.
+        temperature: τ.
+
+    Example:
+        >>> from torch import nn
+        >>> method = SimCLR(nn.Flatten(), nn.Linear(3 * 8 * 8, 16))
+        >>> loss, embeddings = method([torch.rand(4, 3, 8, 8), torch.rand(4, 3, 8, 8)])
+        >>> loss.ndim, embeddings.shape, round(method.constant_loss(4), 3)  # ln 7
+        (0, torch.Size([4, 16]), 1.946)
     """
 
     name = "simclr"

@@ -15,7 +15,13 @@ from radial.verdicts import constant_loss
 
 
 class SimSiam(Method):
-    r"""−½ [cos(p₀, z₁) + cos(p₁, z₀)], p = predictor(z), no gradient through the bare z."""
+    """−½ [cos(p₀, z₁) + cos(p₁, z₀)], p = predictor(z), no gradient through the bare z.
+
+    Args:
+        backbone: images to features.
+        projection_head: features to embeddings.
+        prediction_head: embeddings to predictions.
+    """
 
     name = "simsiam"
     predicts = True

@@ -27,15 +27,23 @@ from radial.verdicts import constant_loss
 
 
 class SwAV(Method):
-    r"""Cross-entropy of each view's softmax over prototypes with another view's code q:
+    """Cross-entropy of each view's softmax over prototypes with another view's code q.
 
-    .. math:: -\sum_k q_k \log \mathrm{softmax}_k(C z / τ)
+        −Σₖ qₖ log softmaxₖ(C z / τ)
 
     Codes come from the first two views by three Sinkhorn iterations (ε = 0.05) over the
     batches of all ranks, in float32; predictions from every other view (multi-crop). The
     prototypes C have no bias, are of unit length after every step, and stay as they are for
     the first ``frozen`` share of training. With ``queue_size`` > 0 embeddings of earlier
     batches join the Sinkhorn problem once the queue is full, each rank with its share.
+
+    Args:
+        backbone: images to features.
+        projection_head: features to embeddings.
+        temperature: τ.
+        prototypes: K, how many.
+        queue_size: embeddings of earlier batches; 0 for none.
+        frozen: share of training for which the prototypes stay as they are.
     """
 
     name = "swav"
@@ -78,7 +86,11 @@ class SwAV(Method):
 
     @torch.no_grad()
     def queue_scores(self) -> list[Tensor] | None:
-        """Of this rank's share of the queue, once it is full: one tensor for each view."""
+        """The prototypes' scores of this rank's share of the queue.
+
+        Returns:
+            One tensor for each of the first two views; None until the queue is full.
+        """
         if self.queue is None or not self.queue.full:
             return None
         share = self.queue.rows[rank() :: world_size()]
@@ -93,6 +105,7 @@ class SwAV(Method):
 
     @torch.no_grad()
     def normalize_prototypes(self) -> None:
+        """Back to unit length, as after every step."""
         self.prototypes.weight.copy_(F.normalize(self.prototypes.weight, dim=1))
 
     def constant_loss(self, batch: int) -> float:

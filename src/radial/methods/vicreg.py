@@ -15,11 +15,18 @@ from radial.verdicts import constant_loss
 
 
 class VICReg(Method):
-    r"""λ s(Z₀, Z₁) + μ [v(Z₀) + v(Z₁)] / 2 + ν [c(Z₀) + c(Z₁)], by LightlySSL's loss:
+    """λ s(Z₀, Z₁) + μ [v(Z₀) + v(Z₁)] / 2 + ν [c(Z₀) + c(Z₁)], by LightlySSL's loss.
 
-    s the mean square difference, v the mean of max(0, 1 − √(variance + 10⁻⁴)), c the sum of
+    Here s is the mean square difference, v the mean of max(0, 1 − √(variance + 10⁻⁴)), c the sum of
     squared covariances off the diagonal over d; v and c over the batch of all ranks. The
     factor ½ of v is that of the authors' code; the paper has none.
+
+    Args:
+        backbone: images to features.
+        projection_head: features to embeddings.
+        invariance: λ.
+        variance: μ.
+        covariance: ν.
     """
 
     name = "vicreg"

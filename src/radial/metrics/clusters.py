@@ -39,7 +39,7 @@ def kmeans_silhouette(z: Tensor | Clusters, *, clusters: int = 10, seed: int = 0
     of a sample to its own cluster and b that to the nearest other one: (b − a)/max(a, b).
 
     Args:
-        z: features (N, D), or :class:`Clusters` of them.
+        z: features (N, D), or `Clusters` of them.
         clusters: how many k-means is asked for.
         seed: draws samples and starts.
 
@@ -69,7 +69,7 @@ def kmeans_davies_bouldin(z: Tensor | Clusters, *, clusters: int = 10, seed: int
     (s_i + s_j)/‖c_i − c_j‖.
 
     Args:
-        z: features (N, D), or :class:`Clusters` of them.
+        z: features (N, D), or `Clusters` of them.
         clusters: how many k-means is asked for.
         seed: draws samples and starts.
 
@@ -101,7 +101,7 @@ def cluster_learnability(z: Tensor, *, seed: int = 0) -> float:
     clusters, one neighbour and two halves is from independent implementations; the paper's own
     text was not at hand. Here each half predicts the other, there one of them. CLID adds TwoNN's
     dimension, *higher* being better there, after standardising both over the pool of runs:
-    :func:`radial.study.analysis.columns.with_clid`.
+    `radial.study.analysis.columns.with_clid`.
 
     Args:
         z: (N, D); at most 1,024 of them, drawn by ``seed``.

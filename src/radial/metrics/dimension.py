@@ -37,7 +37,7 @@ def two_nn(z: Tensor | Pairs, *, discard: float = 0.1) -> float:
     float64 differences.
 
     Args:
-        z: features (N, D), or :class:`radial.metrics.hypersphere.Pairs` of them, which uniformity
+        z: features (N, D), or `radial.metrics.hypersphere.Pairs` of them, which uniformity
             shares.
         discard: share of the largest ratios that is left out.
 

@@ -150,6 +150,7 @@ class _Gram:
         if not self.tall:
             return float(self._add_mean(self.centred).square_().sum())
         mean, gram = self.mean, self.centred
+        # ‖G + n m mᵀ‖² written out: no second k×k matrix for one number
         along, length = self.n * mean @ gram @ mean, self.n * mean @ mean
         return float(torch.linalg.vector_norm(gram).square() + 2.0 * along + length.square())
 
@@ -188,6 +189,7 @@ class _Gram:
         gram, values = self.centred, _eigenvalues(self.centred)[: self.rank]
         if self.dtype == torch.float64 or _above(_FLOAT32_RESOLVES, values):
             return gram, values
+        # Below that, float32's rounding of the products is as large as what is left to measure
         gram = self._sum(torch.float64)
         return gram, _eigenvalues(gram)[: self.rank]
 
@@ -196,13 +198,17 @@ class _Gram:
         if not _above(_FLOAT64_RESOLVES, values):
             gram, _ = self._resolved
             gram = gram if centre else self._add_mean(gram)
-            alive = gram.diagonal().nonzero().squeeze(1)
+            alive = (
+                gram.diagonal().nonzero().squeeze(1)
+            )  # zero rows would be eigenvectors of 0, too
             every, vectors = torch.linalg.eigh(_part(gram, alive))
+            # Projected, the rows have none of the large directions left whose rounding hid these
             basis = vectors[:, every < _SMALL * every[-1]]
             rows = (x[:, alive] @ basis for x in self._blocks(torch.float64, centre=centre))
             again = torch.linalg.eigvalsh(gram_matrix(rows, basis.shape[1], gram.device)).flip(0)
             kept = values[: len(every) - len(again)]
             values = torch.cat([kept, again])[: len(values)]
+        # What should be 0 may come out as −1e-17, and has no root
         return torch.cat([values, values.new_zeros(self.k - len(values))]).clamp_(min=0.0)
 
     def _blocks(self, dtype: torch.dtype, *, centre: bool = True) -> Iterator[Tensor]:

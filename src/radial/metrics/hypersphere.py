@@ -6,7 +6,7 @@ direction and is an error.
 Of samples that all point the same way, uniformity is 0, W₂ uniformity √2 and SelfCluster 1: the
 worst values they have.
 
-All pairs of samples are looked at once, for uniformity and TwoNN together (:class:`Pairs`). With
+All pairs of samples are looked at once, for uniformity and TwoNN together (`Pairs`). With
 z of length l = ‖z‖, u = z/l, ū the mean of the u, w = u − ū:
 
     ‖u_i − u_j‖² = ‖w_i‖² + ‖w_j‖² − 2 w_i·w_j
@@ -115,7 +115,7 @@ def uniformity(z: Tensor | Pairs, *, t: float = T) -> float:
     exp are float32, with sums in float64: at t = 2 the value differs by less than 1e-7.
 
     Args:
-        z: features (N, D), or :class:`radial.metrics.hypersphere.Pairs` of them, shared with TwoNN.
+        z: features (N, D), or `radial.metrics.hypersphere.Pairs` of them, shared with TwoNN.
         t: sharpness of the potential.
 
     Returns:
@@ -146,10 +146,10 @@ def w2_uniformity(z: Tensor | Spectra) -> float:
     Fang et al., 2024, https://arxiv.org/abs/2403.00642: the Wasserstein distance between Gaussians,
     one with the rows' mean μ and covariance Σ (1/N), the other N(0, I/D), which the uniform
     distribution on the sphere is close to. Σ^½ is the matrix square root. Between 0 and √2, and
-    unlike :func:`uniformity` it sees that directions are missing.
+    unlike `uniformity` it sees that directions are missing.
 
     Args:
-        z: features (N, D), or a :class:`Spectra` of them.
+        z: features (N, D), or a `Spectra` of them.
 
     Returns:
         0 to √2.
@@ -178,7 +178,7 @@ def self_cluster(z: Tensor | Spectra) -> float:
     One feature is one line: 1.
 
     Args:
-        z: features (N, D), or a :class:`Spectra` of them.
+        z: features (N, D), or a `Spectra` of them.
 
     Returns:
         About 0 to 1.

@@ -1,5 +1,6 @@
-"""Scores of several views of each image: are they alike, and unlike those of other images? And of
-its quarter turns: can they be told?
+"""Scores of several views of each image: are they alike, and unlike those of other images?
+
+And of its quarter turns: can they be told?
 
 Legend: n images with q views, or 4 turns, each, D features (or kernels); u, v rows of unit length.
 """

@@ -46,19 +46,31 @@ FROM_VIEWS = ("views", "start_views", "nearest", "activations", "distances")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreInfo:
-    """A score of the registry."""
+    """A score of the registry.
+
+    Attributes:
+        name: by which it is asked for.
+        description: in one line.
+        needs: what it is computed from: kernels, features, views, nearest and so on.
+        layer: where it is read unless told otherwise.
+        better: higher, lower or near 1.
+        settings: centring, epsilon and so on, in words.
+        reference: whose it is.
+        at_most: images, of those there are.
+    """
 
     name: str
     description: str
-    needs: str  # an attribute of Sample: kernels, features, views, nearest and so on
-    layer: str  # where it is read unless told otherwise
-    better: str  # higher, lower, near 1
+    needs: str
+    layer: str
+    better: str
     settings: str
     reference: str
-    at_most: int | None = None  # images, of those there are
+    at_most: int | None = None
 
     @property
     def layers(self) -> tuple[str, ...]:
+        """Where it can be read."""
         if self.needs == "start_views":
             return ("backbone",)  # a head is calibrated on data before its first step
         return LAYERS[1:] if self.needs in ("features", "views", "rotations") else LAYERS[:1]
@@ -69,7 +81,14 @@ class ScoreInfo:
         return self.needs in FROM_VIEWS
 
     def fn(self, sample: Sample) -> float:
-        """The score of what a layer gave; only here is torch loaded."""
+        """The score of what a layer gave; only here is torch loaded.
+
+        Args:
+            sample: features, views, kernels: what the score needs.
+
+        Returns:
+            The score.
+        """
         from radial.metrics.compute import COMPUTE
 
         return COMPUTE[self.name](sample)

@@ -84,10 +84,25 @@ class Gallery:
         return z @ z.T
 
     def cosines(self, whiten: bool) -> Tensor:
+        """Of all views with all.
+
+        Args:
+            whiten: first.
+
+        Returns:
+            (M, M).
+        """
         return self.whitened if whiten else self.plain
 
     def ranks(self, whiten: bool) -> Tensor:
-        """(M,) r: views of other images as near as the nearest one of its own image, or nearer."""
+        """r: views of other images as near as the nearest one of its own image, or nearer.
+
+        Args:
+            whiten: compare after whitening.
+
+        Returns:
+            (M,), 0 to M − q.
+        """
         similarity = self.cosines(whiten).clone().fill_diagonal_(-math.inf)
         nearest = similarity.masked_fill(~self.own, -math.inf).amax(1, keepdim=True)
         return ((similarity >= nearest - _TIE) & ~self.own).sum(1)
@@ -109,11 +124,11 @@ def view_retrieval(
     512 images at most. Higher is better. The form was chosen by accuracy on runs of SimCLR and
     BYOL, and confirmed on other methods: docs/FINDINGS.md.
 
-    With ``top1`` the mean of [r = 0]. Plain top-1 is 1 − ACR, see :func:`acr`.
+    With ``top1`` the mean of [r = 0]. Plain top-1 is 1 − ACR, see `acr`.
 
     Args:
         views: (n, q, D), or a gallery of them.
-        shrinkage: of the covariance, see :class:`Gallery`; a gallery has its own.
+        shrinkage: of the covariance, see `Gallery`; a gallery has its own.
         whiten: compare after whitening.
         top1: count the views whose nearest neighbour is of their image, in place of the log rank.
 
@@ -121,7 +136,7 @@ def view_retrieval(
         The score, 0 to 1.
 
     Raises:
-        ValueError: as :class:`Gallery`.
+        ValueError: as `Gallery`.
 
     Example:
         >>> view_retrieval(torch.eye(8)[:, None].expand(-1, 2, -1))
@@ -151,7 +166,7 @@ def acr(views: Tensor | Gallery) -> float:
         The ratio, 0 to 1.
 
     Raises:
-        ValueError: as :class:`Gallery`.
+        ValueError: as `Gallery`.
 
     Example:
         >>> acr(torch.eye(8)[:, None].expand(-1, 2, -1))
@@ -164,7 +179,7 @@ def gacr(views: Tensor | Gallery, *, over: str = "mean") -> float:
     """ACR with the distance of a view to an image: the mean, min or max over the image's views.
 
     A view is confused where another image is as near to it as its own, or nearer; its own image
-    is represented by its q − 1 other views. Lower is better. With ``min`` this is :func:`acr`.
+    is represented by its q − 1 other views. Lower is better. With ``min`` this is `acr`.
     Zhang, Wang, Wang, 2025, https://arxiv.org/abs/2511.03114. The paper's text was not at hand:
     this follows the authors' published code (one way of averaging for the own image and one for
     others; here the same for both), in which the nearest image but one is looked at, an oversight
@@ -178,7 +193,7 @@ def gacr(views: Tensor | Gallery, *, over: str = "mean") -> float:
         The ratio, 0 to 1.
 
     Raises:
-        ValueError: for another ``over``, or as :class:`Gallery`.
+        ValueError: for another ``over``, or as `Gallery`.
     """
     check_choice("over", over, OVER_VIEWS)
     found = _gallery(views)
@@ -243,13 +258,13 @@ def info_nce(
         views: (n, q, D), or a gallery of them.
         temperature: τ; fixed, whatever a run was trained with.
         whiten: compare after whitening.
-        shrinkage: of the covariance, see :class:`Gallery`; a gallery has its own.
+        shrinkage: of the covariance, see `Gallery`; a gallery has its own.
 
     Returns:
         The loss in nats.
 
     Raises:
-        ValueError: if the temperature is not above 0, or as :class:`Gallery`.
+        ValueError: if the temperature is not above 0, or as `Gallery`.
 
     Example:
         >>> round(info_nce(torch.ones(5, 2, 3)), 4) == round(math.log(9), 4)

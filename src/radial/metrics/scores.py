@@ -24,23 +24,39 @@ TOLERATED = 0.05  # share of half-samples on which a score may be undefined
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """One number with all that is needed to read it."""
+    """One number with all that is needed to read it.
 
-    name: str  # of the registry
-    layer: str  # backbone, projector or kernels
+    Attributes:
+        name: of the registry.
+        layer: backbone, projector or kernels.
+        value: the score.
+        low: of the 95 % interval over images (or kernels); None where it was not asked for.
+        high: likewise.
+        samples: images, or kernels.
+        better: higher, lower or near 1.
+        settings: centring, epsilon and so on, in words.
+        start: its value before the first step, where the run recorded it.
+        warning: why it should not be read as it stands.
+        replicates: on half of the samples each; paired between targets.
+        gallery: images × views and how they were drawn, where its value depends on it.
+    """
+
+    name: str
+    layer: str
     value: float
-    low: float | None  # 95 % interval over images (or kernels); None where it was not asked for
+    low: float | None
     high: float | None
-    samples: int  # images, or kernels
-    better: str  # higher, lower or near 1
-    settings: str = ""  # centring, epsilon and so on, in words
-    start: float | None = None  # its value before the first step, where the run recorded it
-    warning: str = ""  # why it should not be read as it stands
-    replicates: tuple[float, ...] = ()  # on half of the samples each; paired between targets
-    gallery: str = ""  # images × views and how they were drawn, where its value depends on it
+    samples: int
+    better: str
+    settings: str = ""
+    start: float | None = None
+    warning: str = ""
+    replicates: tuple[float, ...] = ()
+    gallery: str = ""
 
     @property
     def key(self) -> str:
+        """``name@layer``, as in tables and ``--by``."""
         return f"{self.name}@{self.layer}"
 
 
@@ -52,7 +68,7 @@ class Scores:
     since half of the images are left out each time.
 
     Args:
-        names: as for :func:`parse`, a bare name meaning every layer it can be read from; without
+        names: as for `parse`, a bare name meaning every layer it can be read from; without
             names, all.
         repeats: half-samples, 0 for no interval.
         seed: of the half-samples.
@@ -95,7 +111,22 @@ class Scores:
         activations: Tensor | None = None,
         distances: Tensor | None = None,
     ) -> None:
-        """Add a batch: features (B, D), views (b, q, D) and so on of a layer: see Sample."""
+        """Add a batch of a layer; what is not given is not scored.
+
+        Args:
+            layer: backbone, projector or kernels.
+            features: of plain images, (B, D).
+            views: q of each image, (b, q, D).
+            rotations: of each image in four turns, (b, 4, D).
+            start_views: the same views before the first step, (b, q, D).
+            kernels: of the head; once.
+            nearest: kernel of each view, (b, q).
+            activations: of the kernels, (b, q, K).
+            distances: to the kernels, (ε‖x − c‖)², (b, q, K).
+
+        Raises:
+            ValueError: an unknown layer, or a batch of another width than those before.
+        """
         check_choice("layer", layer, LAYERS)
         given = {"features": features, "views": views, "nearest": nearest}
         given |= {"rotations": rotations, "start_views": start_views}
@@ -110,7 +141,11 @@ class Scores:
             self._kernels = kernels
 
     def compute(self) -> tuple[Score, ...]:
-        """One score for each wanted name and layer that there is something to compute from."""
+        """One score for each wanted name and layer that there is something to compute from.
+
+        Returns:
+            The scores, by layer, in the order of the registry.
+        """
         found = []
         for layer in LAYERS:
             parts: dict[str, Any] = {

@@ -3,7 +3,7 @@
 Legend: N samples, D features, k = min(N, D); σ singular values of the features
 Z (N, D) as they are, λ eigenvalues of their covariance (centred, 1/N), both descending.
 
-Every function takes a tensor, or a :class:`Spectra` of it, which computes once what they share.
+Every function takes a tensor, or a `Spectra` of it, which computes once what they share.
 Of samples that are all the same, the effective ranks are 1: the smallest value they have.
 """
 
@@ -37,7 +37,7 @@ def rankme(z: Tensor | Spectra, *, epsilon: float = 1e-7) -> float:
     ε of 1e-5 it does so by much.
 
     Args:
-        z: features (N, D), or a :class:`Spectra` of them.
+        z: features (N, D), or a `Spectra` of them.
         epsilon: added to each share p.
 
     Returns:
@@ -57,10 +57,10 @@ def rankme(z: Tensor | Spectra, *, epsilon: float = 1e-7) -> float:
 def rankme_centred(z: Tensor | Spectra, *, epsilon: float = 1e-7) -> float:
     """RankMe of the features less their mean: one large mean direction then hides nothing.
 
-    exp H(p), p = √λ/‖√λ‖₁ + ε. Not the published score, which :func:`rankme` is.
+    exp H(p), p = √λ/‖√λ‖₁ + ε. Not the published score, which `rankme` is.
 
     Args:
-        z: features (N, D), or a :class:`Spectra` of them.
+        z: features (N, D), or a `Spectra` of them.
         epsilon: added to each share p.
 
     Returns:
@@ -83,7 +83,7 @@ def nesum(z: Tensor | Spectra) -> float:
     He & Ozay, 2022, https://proceedings.mlr.press/v162/he22c.html.
 
     Args:
-        z: features (N, D), or a :class:`Spectra` of them.
+        z: features (N, D), or a `Spectra` of them.
 
     Returns:
         Σλ/λ₁, 1 to k.
@@ -102,7 +102,7 @@ def stable_rank(z: Tensor | Spectra) -> float:
     """‖Z‖²_F/σ₁² of the features as they are, between 1 and k; higher is better.
 
     Args:
-        z: features (N, D), or a :class:`Spectra` of them.
+        z: features (N, D), or a `Spectra` of them.
 
     Returns:
         The stable rank, 1 to k.
@@ -121,7 +121,7 @@ def participation_ratio(z: Tensor | Spectra) -> float:
     """(Σλ)²/Σλ² of the centred covariance, between 1 and k; higher is better.
 
     Args:
-        z: features (N, D), or a :class:`Spectra` of them.
+        z: features (N, D), or a `Spectra` of them.
 
     Returns:
         The participation ratio, 1 to k.
@@ -152,7 +152,7 @@ def decorrelation(z: Tensor | Spectra) -> float:
         1/(V(V − 1)) Σ_(i≠j) corr(i, j)² over the V features that vary
 
     Args:
-        z: features (N, D), or a :class:`Spectra` of them.
+        z: features (N, D), or a `Spectra` of them.
 
     Returns:
         0 to 1.
@@ -189,7 +189,7 @@ def alpha_req(z: Tensor | Spectra, *, first: int = 1, last: int | None = None) -
     by default all ranks with an eigenvalue above 1e-9 of the largest.
 
     Args:
-        z: features (N, D), or a :class:`Spectra` of them.
+        z: features (N, D), or a `Spectra` of them.
         first: the first rank, counted from 1.
         last: the last one, included; by default the last that is above 1e-9 of the largest.
 

@@ -28,8 +28,8 @@ def calibrate(head: nn.Module, features: Tensor | Iterable[Tensor], *, seed: int
     Layer by layer, each on what the calibrated layers before it give:
 
     - centres are samples, spread out as by k-means++ (jittered copies where there are fewer
-      samples than kernels, with a warning), see :func:`radial.rbf.fitting.spread_out`;
-    - shapes follow from the distances, see :func:`radial.rbf.fitting.fit_shapes`;
+      samples than kernels, with a warning), see `radial.rbf.fitting.spread_out`;
+    - shapes follow from the distances, see `radial.rbf.fitting.fit_shapes`;
     - output weights are drawn anew, whitened and scaled to unit output variance, and the
       mean of the output is removed through the bias of the linear layer that follows, where
       it has one;
@@ -81,7 +81,7 @@ def _check_device(head: nn.Module) -> None:
 def calibrate_alone(
     head: nn.Module, features: Tensor | Iterable[Tensor], *, seed: int = 0
 ) -> nn.Module:
-    """:func:`calibrate` on this rank, whatever other ranks do."""
+    """`calibrate` on this rank, whatever other ranks do."""
     check_size("seed", seed, minimum=0)
     stages = sequence(head)
     layers = [stage for stage in stages if isinstance(stage, RBFLayer)]

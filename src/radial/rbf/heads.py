@@ -53,7 +53,7 @@ class RBFNProjectionHead(ProjectionHead):
     """[Linear → BatchNorm → RBF] × (num_layers − 1) → Linear → BatchNorm.
 
     A drop-in replacement for LightlySSL's projection heads, with their leading arguments and their
-    depth. The head is alive as it is; :func:`radial.calibrate` sets it from real features and is
+    depth. The head is alive as it is; `radial.calibrate` sets it from real features and is
     worth its second, above all without BatchNorm.
 
     Unlike the published head it has BatchNorm and a residual path, x + RBF(x), by default:
@@ -67,7 +67,7 @@ class RBFNProjectionHead(ProjectionHead):
         num_layers: linear layers, counted as LightlySSL does; each but the last is followed by an
             RBF layer of K kernels in D dimensions.
         num_kernels: K, of each RBF layer.
-        radial_function: φ, a name of :data:`radial.functions.RADIAL_FUNCTIONS` or a function.
+        radial_function: φ, a name of `radial.functions.RADIAL_FUNCTIONS` or a function.
         distance: "euclidean" or "manhattan".
         normalize: kernels share each sample out among them; "published" as in the paper's code.
         residual: x + RBF(x) instead of RBF(x).
@@ -140,6 +140,9 @@ class RBFNProjectionHead(ProjectionHead):
             num_layers: linear layers; three, as published.
             num_kernels: K.
             **options: as of the class, over the published values.
+
+        Returns:
+            The head, as published.
         """
         options = PUBLISHED | {"num_kernels": num_kernels, "batch_norm": False} | options
         return cls(input_dim, hidden_dim, output_dim, num_layers, **options)
@@ -153,7 +156,7 @@ class RBFNPredictionHead(ProjectionHead):
         hidden_dim: D, width of the RBF layer.
         output_dim: width of the predictions.
         num_kernels: K.
-        radial_function: φ, a name of :data:`radial.functions.RADIAL_FUNCTIONS` or a function.
+        radial_function: φ, a name of `radial.functions.RADIAL_FUNCTIONS` or a function.
         distance: "euclidean" or "manhattan".
         normalize: kernels share each sample out among them; "published" as in the paper's code.
         residual: x + RBF(x) instead of RBF(x).
@@ -216,6 +219,9 @@ class RBFNPredictionHead(ProjectionHead):
             output_dim: width of the predictions.
             num_kernels: K.
             **options: as of the class, over the published values.
+
+        Returns:
+            The predictor, as published.
         """
         options = PUBLISHED | {"num_kernels": num_kernels} | options
         return cls(input_dim, hidden_dim, output_dim, **options)
@@ -310,11 +316,14 @@ def default_head(
         input_dim: features of the backbone; for a predictor, of the embeddings.
         hidden_dim: width of the hidden layers.
         output_dim: width of the embeddings; of DINO's head the bottleneck, as the last layer, to
-            the prototypes, belongs to :class:`radial.methods.DINO`.
+            the prototypes, belongs to `radial.methods.DINO`.
         num_layers: depth; only SimCLR, MoCo and VICReg have heads of variable depth.
         kind: "projection", or "prediction" for the predictor of BYOL, SimSiam or NNCLR.
         published: take the settings in which the paper left LightlySSL's defaults, too: SimCLR
             without BatchNorm.
+
+    Returns:
+        A module of LightlySSL's.
 
     Raises:
         ValueError: where a method has no such head.
@@ -391,7 +400,7 @@ def build_head(
         num_layers: depth; two where it is None. Prediction heads always have two.
         kind: "projection" or "prediction".
         published: of ``default``: as in the published runs.
-        **rbf_options: of :class:`RBFNProjectionHead`, for RBFN heads; ``num_kernels`` is the rank
+        **rbf_options: of `RBFNProjectionHead`, for RBFN heads; ``num_kernels`` is the rank
             of ``residual-linear``.
 
     Example:

@@ -44,7 +44,7 @@ class LayerHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthReport:
-    """What :func:`diagnose` found; print it for a table."""
+    """What `diagnose` found; print it for a table."""
 
     status: str  # alive, dead, saturated, constant, collapsed or broken
     verdict: str  # one line, with the fix where one is needed
@@ -92,10 +92,21 @@ def diagnose(head: nn.Module, features: Tensor | Iterable[Tensor]) -> HealthRepo
 
     Works on any module, RBFN or not; the figures of kernels are there where RBF layers are.
 
-    >>> from radial import RBFNProjectionHead, diagnose
-    >>> head = RBFNProjectionHead.paper(2048, 2048, 128, num_kernels=128)
-    >>> diagnose(head, torch.rand(64, 2048)).status
-    'dead'
+    Args:
+        head: features to embeddings.
+        features: of the backbone, (N, D), or batches of them.
+
+    Returns:
+        A report; ``print`` it, or read ``status`` and ``verdict``.
+
+    Raises:
+        ValueError: features that are not (N, D) and finite, or too few of them.
+
+    Example:
+        >>> from radial import RBFNProjectionHead, diagnose
+        >>> head = RBFNProjectionHead.paper(2048, 2048, 128, num_kernels=128)
+        >>> diagnose(head, torch.rand(64, 2048)).status
+        'dead'
     """
     with torch.inference_mode(False):  # gradients are needed, whoever calls
         x = gather_features(features, head, Generator().manual_seed(0))

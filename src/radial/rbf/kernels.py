@@ -22,7 +22,14 @@ _PROJECTION = re.compile(r"proj", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kernels:
-    """The kernels of one RBF layer: centres (K, D), shapes ε (K), widths σ = 1/(√2 ε) (K)."""
+    """The kernels of one RBF layer.
+
+    Attributes:
+        name: of the layer in its checkpoint.
+        centers: c, (K, D).
+        shapes: ε, (K).
+        widths: σ = 1/(√2 ε), (K).
+    """
 
     name: str
     centers: Tensor
@@ -47,6 +54,22 @@ def load_kernels(
 
     Reads Lightning ``.ckpt`` files, ``.pt``/``.pth`` files and ``.safetensors``, with
     ``weights_only=True``: a pickle that would execute code is refused.
+
+    Args:
+        source: path of a checkpoint, or a state dict.
+        head: which one, by the name of its module; the projection head by default.
+
+    Returns:
+        The layers, that of the projection head's deepest last.
+
+    Raises:
+        ValueError: no RBF layer in it, a file that cannot be read, or a choice that is not clear.
+
+    Example:
+        >>> from radial import RBFNProjectionHead
+        >>> head = RBFNProjectionHead(64, 64, 32, num_kernels=16)
+        >>> load_kernels(head.state_dict())[-1].shapes.shape
+        torch.Size([16])
     """
     if not isinstance(source, str | os.PathLike | Mapping):
         raise ValueError(f"expected a path or a state dict, not {type(source).__name__}")

@@ -52,8 +52,28 @@ class RBFLayer(nn.Module):
     large constant part, which half precision would keep in place of what tells samples apart. Only
     a layer whose own parameters are of half precision, as after ``.bfloat16()``, rounds its output.
 
-    >>> RBFLayer(2048, 128, 64)(torch.randn(8, 2048)).shape
-    torch.Size([8, 64])
+    Args:
+        in_features: D.
+        num_kernels: K.
+        out_features: width of y.
+        radial_function: φ, a name of `radial.functions.RADIAL_FUNCTIONS` or a function of εr.
+        distance: "euclidean" or "manhattan".
+        normalize: False, True or "published".
+        residual: add x to y; needs as many outputs as inputs.
+        init: "scaled" or "paper".
+        centers: (K, D), over those of ``init``.
+        shapes: ε (K), likewise.
+        weights: (out, K), likewise.
+        train_centers: whether the optimiser moves them.
+        train_shapes: likewise.
+        train_weights: likewise.
+
+    Raises:
+        ValueError: a size, name or tensor that does not fit.
+
+    Example:
+        >>> RBFLayer(2048, 128, 64)(torch.randn(8, 2048)).shape
+        torch.Size([8, 64])
     """
 
     def __init__(
@@ -130,7 +150,11 @@ class RBFLayer(nn.Module):
 
     @torch.no_grad()
     def fit(self, x: Tensor) -> None:
-        """Set shapes and weights for inputs like x (N, D); the centres stay."""
+        """Set shapes and weights for inputs like x; the centres stay.
+
+        Args:
+            x: (N, D).
+        """
         squared = self.squared_distances(x.to(self.kernels_centers.device))
         self.log_shapes.copy_(self.fitting_shapes(squared).log())
         phi = self.activate(squared)
@@ -138,26 +162,64 @@ class RBFLayer(nn.Module):
         self.weights.copy_(fit_weights(at_least_float32(self.weights), phi))
 
     def fitting_shapes(self, squared: Tensor) -> Tensor:
-        """The ε (K) that suit squared distances (N, K)."""
+        """The shapes that suit squared distances.
+
+        Args:
+            squared: (N, K).
+
+        Returns:
+            ε (K).
+        """
         return fit_shapes(self.function, squared, spread=self.normalize is True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, D) → (…, out)."""
+        """The layer's output.
+
+        Args:
+            x: (…, D).
+
+        Returns:
+            y (…, out).
+        """
         return self.read_out(self.activations(x), x)
 
     def activations(self, x: Tensor) -> Tensor:
-        """φ(ε_k ‖x − c_k‖), normalised if the layer is, (…, D) → (…, K)."""
+        """φ(ε_k ‖x − c_k‖), normalised if the layer is.
+
+        Args:
+            x: (…, D).
+
+        Returns:
+            (…, K).
+        """
         return self.activate(self.squared_distances(x))
 
     @torch.no_grad()
     def answers(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The nearest kernel in ε‖x − c‖, (…, D) → (…), activations and (ε‖x − c‖)², (…, K)."""
+        """What the kernels say of each input, without gradient.
+
+        Args:
+            x: (…, D).
+
+        Returns:
+            The nearest kernel in ε‖x − c‖ (…), the activations and (ε‖x − c‖)², both (…, K).
+        """
         squared = self.squared_distances(x)
         scaled = squared * self.shapes.square()
         return scaled.argmin(-1), self.activate(squared), scaled
 
     def squared_distances(self, x: Tensor) -> Tensor:
-        """‖x − c_k‖² in the layer's distance, (…, D) → (…, K)."""
+        """‖x − c_k‖² in the layer's distance.
+
+        Args:
+            x: (…, D).
+
+        Returns:
+            (…, K), in float32 at least.
+
+        Raises:
+            ValueError: inputs of another width.
+        """
         if x.shape[-1] != self.in_features:
             shape = tuple(x.shape)
             raise ValueError(f"expected inputs of shape (…, {self.in_features}), not {shape}")
@@ -168,7 +230,14 @@ class RBFLayer(nn.Module):
             return bounded_square(manhattan(x, centers))
 
     def activate(self, squared: Tensor) -> Tensor:
-        """Squared distances to activations, (…, K) → (…, K)."""
+        """Squared distances to activations.
+
+        Args:
+            squared: (…, K).
+
+        Returns:
+            φ (…, K).
+        """
         u = bounded(squared * torch.exp(2.0 * at_least_float32(self.log_shapes)))
         if self.normalize is True and self.function.log_fn is not None:
             return torch.softmax(self.function.log_fn(u), -1)
@@ -180,13 +249,22 @@ class RBFLayer(nn.Module):
         return phi
 
     def read_out(self, phi: Tensor, x: Tensor) -> Tensor:
-        """Activations to outputs, (…, K) → (…, out); x is what a residual layer adds."""
+        """Activations to outputs.
+
+        Args:
+            phi: (…, K).
+            x: what a residual layer adds, (…, D).
+
+        Returns:
+            y (…, out).
+        """
         with torch.autocast(phi.device.type, enabled=False):
             y = F.linear(phi, at_least_float32(self.weights))
         y = y + x if self.residual else y
         return y.to(self.weights.dtype) if self.weights.dtype.itemsize < 4 else y
 
     def extra_repr(self) -> str:
+        """What ``print(layer)`` shows in parentheses."""
         return (
             f"{self.in_features}, {self.num_kernels}, {self.out_features}, "
             f"radial_function={self.function.name!r}, distance={self.distance!r}, "

@@ -35,10 +35,24 @@ def parameter_groups(
     for kernels that learn, and leave ``shape_lr_scale`` near 1. Frozen parameters are left
     out, shared ones appear once.
 
-    >>> from radial import RBFNProjectionHead, parameter_groups
-    >>> groups = parameter_groups(RBFNProjectionHead(64, 64, 32), lr=0.1, weight_decay=1e-4)
-    >>> [(group["name"], len(group["params"])) for group in groups]
-    [('weights', 3), ('no_decay', 4), ('centers', 1), ('shapes', 1)]
+    Args:
+        model: head, backbone or both.
+        lr: learning rate of the weights.
+        weight_decay: of the weights alone.
+        kernel_lr_scale: of centres and shapes, times ``lr``.
+        shape_lr_scale: of shapes, where it is another one.
+
+    Returns:
+        Groups with ``name``, ``params``, ``lr`` and ``weight_decay``.
+
+    Raises:
+        ValueError: a rate that is negative or not finite.
+
+    Example:
+        >>> from radial import RBFNProjectionHead, parameter_groups
+        >>> groups = parameter_groups(RBFNProjectionHead(64, 64, 32), lr=0.1, weight_decay=1e-4)
+        >>> [(group["name"], len(group["params"])) for group in groups]
+        [('weights', 3), ('no_decay', 4), ('centers', 1), ('shapes', 1)]
     """
     shape_lr_scale = kernel_lr_scale if shape_lr_scale is None else shape_lr_scale
     rates = {

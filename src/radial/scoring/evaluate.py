@@ -34,7 +34,21 @@ def evaluate(
 ) -> dict[str, Any]:
     """Probe and nearest neighbours on frozen backbone features; plain values, as in eval.json.
 
-    ``data`` where it is loaded already, at the size that the target was trained at.
+    Args:
+        name: of a target, as for ``radial eval``.
+        settings: data, protocols and sizes.
+        progress: called with what, done and total.
+        data: where it is loaded already, at the size that the target was trained at.
+
+    Returns:
+        Accuracies with intervals, protocols, sizes, warnings and versions.
+
+    Raises:
+        ValueError: a target that cannot be read, or data without labels.
+
+    Example:
+        >>> from radial.scoring.settings import EvalSettings
+        >>> found = evaluate("runs/a", EvalSettings(data="digits"))  # doctest: +SKIP
     """
     target = find(name)
     if data is None:

@@ -76,6 +76,7 @@ def audit(runs: pd.DataFrame, better: Mapping[str, str] = MappingProxyType({})) 
     """Look over the runs, a row each (see results.py).
 
     Args:
+        runs: the table; ``run``, ``data``, ``method`` and ``head`` are needed.
         better: which way each score (a column with an @) is better: higher, lower, near 1; those
             with "none" are left out, those not named count as higher.
     """

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_utilities.core.rank_zero import rank_zero_only
 from torch import Generator, Tensor, nn
 from torch.utils.data import Sampler
 
@@ -280,6 +279,8 @@ def features(
 
 def is_leader() -> bool:
     """Rank 0 of all; known from the environment before Lightning has set anything up."""
+    from lightning_utilities.core.rank_zero import rank_zero_only  # scoring does without it
+
     node = os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0"))
     return int(getattr(rank_zero_only, "rank", 0) or 0) == 0 and int(node) == 0
 

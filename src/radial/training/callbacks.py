@@ -43,7 +43,7 @@ IMAGES, VIEWS = 512, 4  # held-out images, views of each
 class Guard(pl.Callback):
     """Watches loss and embeddings, one look a step on a CPU; warns, or stops the run.
 
-    What they mean is :func:`radial.verdicts.run_verdict`'s to say. A run that recovers is ok
+    What they mean is `radial.verdicts.run_verdict`'s to say. A run that recovers is ok
     again; the events stay on record.
     """
 

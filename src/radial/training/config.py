@@ -277,6 +277,7 @@ class RunConfig:
 
     @property
     def directory(self) -> Path:
+        """Where the run is written: ``out``, or a name made of data, method, head and seed."""
         place = f"runs/{slug(self.data)}-{self.method}-{self.head}-{self.seed}"
         return Path(place if self.out is None else self.out)
 
@@ -288,10 +289,22 @@ class RunConfig:
         return self.base_lr * self.batch_size / 256
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values, as in config.yaml.
+
+        Returns:
+            A value for each field.
+        """
         return asdict(self) | {"loggers": list(self.loggers), "monitor": list(self.monitor)}
 
     def with_defaults(self, defaults: Settings) -> RunConfig:
-        """What is None taken from ``defaults``."""
+        """What is None taken from defaults.
+
+        Args:
+            defaults: values by name of field.
+
+        Returns:
+            A new config.
+        """
         return replace(self, **{k: v for k, v in defaults.items() if getattr(self, k) is None})
 
 
@@ -347,7 +360,7 @@ def preset(name: str, method: str) -> Settings:
 def resolve(config: RunConfig, *, images: int, image_size: int, features: int) -> RunConfig:
     """Every None filled in: to fit ``images`` training images and ``features`` of the backbone.
 
-    Widths are those of the published heads (see :data:`radial.rbf.heads.DEFAULT_HEADS`) but at most
+    Widths are those of the published heads (see `radial.rbf.heads.DEFAULT_HEADS`) but at most
     four times the features; the batch is at most 256 and a quarter of the images; MoCo's and
     NNCLR's queues at most half of the images, SwAV's prototypes one for 64 images, its queue only
     as long as the batch is smaller than the prototypes, DINO's prototypes one for 16 images. The

@@ -82,10 +82,23 @@ def train(
     console: Console | None = None,
     data: Data | None = None,
 ) -> RunResult:
-    """Run a config from the start, in its directory; ``data`` where it is loaded already.
+    """Run a config from the start, in its directory.
 
-    >>> from radial import RunConfig, train
-    >>> result = train(RunConfig(method="simclr", head="rbfn", epochs=1))  # doctest: +SKIP
+    Args:
+        config: all that is chosen.
+        overwrite: replace the run that is in the directory.
+        console: where progress is shown; the terminal's by default.
+        data: where it is loaded already; else what ``config.data`` names.
+
+    Returns:
+        How it ended, as in result.json.
+
+    Raises:
+        ValueError: settings that do not fit each other or the data; a directory that is taken.
+
+    Example:
+        >>> from radial import RunConfig, train
+        >>> result = train(RunConfig(method="simclr", head="rbfn", epochs=1))  # doctest: +SKIP
     """
     directory = config.directory
     if is_leader():
@@ -104,6 +117,22 @@ def resume(
     """Go on with a run where its last checkpoint is; more ``epochs`` extend it.
 
     Only what does not change the past may be changed: epochs, devices, logging.
+
+    Args:
+        directory: of the run.
+        console: where progress is shown; the terminal's by default.
+        data: where it is loaded already.
+        **changes: fields of `RunConfig`, such as ``epochs=200``.
+
+    Returns:
+        How it ended, as in result.json.
+
+    Raises:
+        ValueError: no run to go on with, other data than it began with, or a change of the past.
+
+    Example:
+        >>> from radial import resume
+        >>> result = resume("runs/first", epochs=200)  # doctest: +SKIP
     """
     directory = Path(directory)
     config = read_config(directory)

@@ -1,5 +1,6 @@
-"""The directory of a run: its files, what they hold, reading them back, and weights out of it in
-files that other code reads without radial. Light to import: no torch.
+"""The directory of a run: its files, what they hold, reading them back.
+
+And weights out of it, in files that other code reads without radial. Light to import: no torch.
 """
 
 from __future__ import annotations
@@ -42,13 +43,41 @@ PACKAGES = ("torch", "torchvision", "lightly", "pytorch-lightning", "numpy", "sc
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """The summary in result.json, which is written last: its presence means complete."""
+    """The summary in result.json, which is written last: its presence means complete.
+
+    Attributes:
+        directory: of the run.
+        verdict: "ok", "dead head", "collapsed" or "diverged".
+        reason: in words, where it is not ok.
+        events: what was noticed on the way, with its epoch.
+        stopped: before its last epoch, by ``on_collapse="stop"``.
+        method: by name, like head, data and backbone.
+        head: by name.
+        data: as given.
+        backbone: by name.
+        stem: of the backbone: for small images, or its library's.
+        seed: of everything.
+        epochs: trained.
+        steps: of the optimiser.
+        train_loss: mean of the last epoch.
+        val_loss: of batches as large as the validation split allows.
+        constant_loss: what the loss of a constant output would be.
+        spread: of the embeddings on the unit sphere, 0 where all are alike.
+        knn: accuracy of nearest neighbours on the validation split, where there are labels.
+        images: in the training split.
+        split: in words.
+        skipped: images that could not be read.
+        head_health: what `diagnose` said before the first step.
+        batch_norm: how statistics were shared between ranks.
+        seconds: of training.
+        images_per_second: likewise.
+    """
 
     directory: str
-    verdict: str  # ok, dead head, collapsed or diverged
+    verdict: str
     reason: str
     events: tuple[dict[str, Any], ...]
-    stopped: bool  # before its last epoch, by on_collapse="stop"
+    stopped: bool
     method: str
     head: str
     data: str
@@ -58,7 +87,7 @@ class RunResult:
     epochs: int
     steps: int
     train_loss: float | None
-    val_loss: float | None  # of batches as large as the validation split allows
+    val_loss: float | None
     constant_loss: float
     spread: float | None
     knn: float | None
@@ -253,7 +282,7 @@ def export(
     ``run`` is the directory of a run, or one of its checkpoints. The backbone has the keys of
     torchvision, lightly or timm, without the classifier: it loads there with ``strict=True`` once
     the model's own classifier is replaced by ``nn.Identity()``. The head's kernels
-    are read by :func:`radial.load_kernels`.
+    are read by `radial.load_kernels`.
     """
     from safetensors.torch import save
 
