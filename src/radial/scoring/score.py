@@ -37,7 +37,25 @@ def score(
     progress: Progress | None = None,
     data: Data | None = None,
 ) -> list[Card]:
-    """A card for each target, in the order given; ``data`` where it is loaded already."""
+    """A card for each target, in the order given.
+
+    Args:
+        targets: run directories, checkpoints, ``torchvision:NAME``: as for ``radial score``.
+        settings: images, scores and sizes.
+        figures: keep what the page draws, too.
+        progress: called with what, done and total.
+        data: where it is loaded already.
+
+    Returns:
+        Cards with verdicts and scores.
+
+    Raises:
+        ValueError: a target, a score or data that cannot be found or read.
+
+    Example:
+        >>> from radial.scoring.settings import Settings
+        >>> cards = score(["runs/a", "runs/b"], Settings(data="digits"))  # doctest: +SKIP
+    """
     settings = settings or Settings()
     Scores(settings.scores, repeats=settings.repeats, seed=settings.seed)  # checks the names
     found = [find(str(target)) for target in targets]
