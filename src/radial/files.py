@@ -25,6 +25,15 @@ except ImportError:  # not on this system: then nobody sweeps
 PART = re.compile(r".+\.[0-9a-f]{12}\.part")  # of one writer alone, on shared disks, too
 
 
+def cache_folder() -> Path:
+    """Where downloads, statistics, features and compiled code are kept, on all systems alike.
+
+    Returns:
+        RADIAL_DATA if it is set, else ``~/.cache/radial``.
+    """
+    return Path(os.environ.get("RADIAL_DATA") or "~/.cache/radial").expanduser()
+
+
 @contextmanager
 def atomic(path: Path | str, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a file that takes its name only when all of it is on disk.

@@ -22,6 +22,7 @@ from radial.data.sources import (
 )
 from radial.data.subset import open_subset, split_published
 from radial.data.survey import hold_pixels, read_files
+from radial.files import cache_folder
 
 SPLITS = ("auto", "paper", "own")
 
@@ -162,7 +163,7 @@ def load_data(
         check_size("threads", threads)
     if not memory_limit >= 0:
         raise DataError(f"memory_limit must be at least 0 GiB, not {memory_limit!r}")
-    root = Path(root or os.environ.get("RADIAL_DATA") or "~/.cache/radial").expanduser()
+    root = Path(root or cache_folder()).expanduser()
     collection = info.load(path or root, split)
     if split == "own" and collection.parts is None:
         raise DataError(f"{spec} has no split of its own; split: 'auto' or 'paper'")

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 import radial
 from radial.checks import check_number
 from radial.data.images import Images
-from radial.files import write_atomically
+from radial.files import cache_folder, write_atomically
 
 GIB = 2**30
 
@@ -94,7 +94,7 @@ class Cache:
 
 def default_cache() -> Cache:
     """In the folder of the datasets: RADIAL_DATA, else ``~/.cache/radial``."""
-    return Cache(Path(os.environ.get("RADIAL_DATA") or "~/.cache/radial") / "features")
+    return Cache(cache_folder() / "features")
 
 
 def cache_key(

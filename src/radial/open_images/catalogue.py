@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import os
 import re
 import unicodedata
 import zlib
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from radial.checks import DataError, one_line
+from radial.files import cache_folder
 from radial.open_images.manifest import FORBIDDEN, LONGEST, SUBSETS, folded, folder_fault
 
 BASE = "https://storage.googleapis.com/openimages/"
@@ -132,7 +132,7 @@ def find_metadata(
     if directory is not None:
         found = _local(Path(directory).expanduser(), files)
     else:
-        root = Path(cache or os.environ.get("RADIAL_DATA") or "~/.cache/radial").expanduser()
+        root = Path(cache or cache_folder()).expanduser()
         small = {what: name for what, name in files.items() if "/" not in what}
         found = _downloaded(base, root / "open-images", small, progress)
     if check is not None:

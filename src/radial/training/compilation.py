@@ -21,6 +21,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from radial import files
 from radial.checks import one_line
 from radial.data.augmentations import View
 from radial.files import write_atomically
@@ -128,8 +129,7 @@ def called(how: Literal["compiled", "eagerly"]) -> AbstractContextManager[Any]:
 
 def cache_folder() -> Path:
     """Of compiled code, for all runs of this user on this machine."""
-    root = os.environ.get("RADIAL_DATA") or "~/.cache/radial"
-    return Path(root).expanduser() / "compiled"
+    return files.cache_folder() / "compiled"
 
 
 def _fingerprint(config: RunConfig, method: Method, images: Sequence[Tensor]) -> str:
