@@ -92,18 +92,40 @@ def read_settings(path: str | Path) -> dict[str, Any]:
 
 def export(parser: Parser) -> Run:
     add = parser.add_argument
-    add("run", help="directory of a run, or one of its checkpoints")
-    add("--to", metavar="FILE", help="backbone as .safetensors, with the keys of its library")
+    add("run", nargs="?", help="directory of a run, or one of its checkpoints")
+    add(
+        "--to",
+        nargs="+",
+        default=[],
+        metavar=("FILE", "DIR"),
+        help="backbone as .safetensors, with the keys of its library; or `hf DIR`: a model folder "
+        "with configuration, preprocessing and model card, as the Hugging Face hub has them",
+    )
     add("--head", metavar="FILE", help="projection head as .safetensors, kernels included")
+    add("--license", metavar="NAME", default="other", help="of the model card: apache-2.0, …")
     return _export
 
 
 def _export(options: Namespace) -> int:
-    if options.to is None and options.head is None:
-        raise ValueError("nothing to export: give --to FILE, --head FILE, or both")
+    to, run = list(options.to), options.run
+    folder = to[:1] == ["hf"]
+    if run is None and len(to) == (3 if folder else 2):
+        run = to.pop()  # `radial export --to hf DIR RUN`
+    if run is None:
+        raise ValueError("which run? radial export RUN --to FILE, or --to hf DIR")
+    if not to and options.head is None:
+        raise ValueError("nothing to export: give --to FILE, --to hf DIR, or --head FILE")
+    if len(to) > (2 if folder else 1) or (folder and len(to) != 2):
+        raise ValueError(f"--to takes FILE, or hf DIR, not {' '.join(to)!r}")
     from radial.training.rundir import export
 
-    for line in export(options.run, backbone=options.to, head=options.head):
+    lines = []
+    if folder:
+        from radial.training.hub import export_folder
+
+        lines += export_folder(run, to[1], licence=options.license)
+    backbone = None if folder or not to else to[0]
+    for line in [*lines, *export(run, backbone=backbone, head=options.head)]:
         print(line)
     return 0
 
