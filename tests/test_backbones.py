@@ -23,7 +23,9 @@ from radial.backbones import (
     NARROW_STEM,
     SMALL_STEM,
     TIMM_STEM,
+    StridedPointwise,
     build_backbone,
+    channels_last,
     load_backbone,
     save_backbone,
 )
@@ -462,3 +464,48 @@ def test_tiny_vit_is_timms_vit_tiny() -> None:
 def test_patches_must_tile_the_image() -> None:
     with pytest.raises(ValueError, match="whose side its patches divide, not 30"):
         build_backbone("vit-tiny-p4", image_size=30)
+
+
+@pytest.mark.parametrize("size", [8, 9])
+def test_a_strided_pointwise_convolution_picks_the_pixels_it_reads(size: int) -> None:
+    plain = nn.Conv2d(6, 5, 1, stride=2).double()
+    picking = copy.deepcopy(plain)
+    picking.__class__ = StridedPointwise
+    images = torch.randn(3, 6, size, size, dtype=torch.float64)
+    outputs, gradients = [], []
+    for conv in (plain, picking):
+        x = images.clone().requires_grad_()
+        outputs.append(conv(x))
+        gradients.append(torch.autograd.grad(outputs[-1].sin().sum(), (x, conv.weight, conv.bias)))
+    torch.testing.assert_close(outputs[0], outputs[1])
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
+def test_channels_last_is_for_networks_that_it_does_not_break() -> None:
+    unsafe = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 16, 1, stride=2))
+    assert not channels_last(unsafe)
+    assert unsafe[0].weight.is_contiguous()
+    assert channels_last(torchvision.models.resnet18())
+    network, _ = build_backbone("resnet9-w0.0625", image_size=32)  # 4 channels
+    images = torch.randn(2, 3, 32, 32)
+    before = network.eval()(images)
+    keys = list(network.state_dict())
+    assert channels_last(network)
+    assert network.conv1.weight.is_contiguous(memory_format=torch.channels_last)
+    assert list(network.state_dict()) == keys
+    torch.testing.assert_close(network(images), before)
+
+
+def test_narrow_networks_survive_their_backward_pass_in_channels_last() -> None:
+    """Where the strided convolutions are torch's own, this process dies of a corrupt heap."""
+    script = """
+import torch
+from radial.backbones import build_backbone, channels_last
+for size in (16, 32, 64):
+    network, _ = build_backbone("resnet9-w0.125", image_size=size)
+    assert channels_last(network)
+    for _ in range(3):
+        network(torch.randn(64, 3, size, size)).sum().backward()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-300:]

@@ -22,7 +22,7 @@ from torch import Generator, Tensor, nn
 from torch.utils.data import Sampler
 
 import radial
-from radial.backbones import BackboneInfo, build_backbone
+from radial.backbones import BackboneInfo, build_backbone, channels_last
 from radial.data import Data, load_data
 from radial.data.augmentations import View, recipe
 from radial.data.views import augment
@@ -103,6 +103,7 @@ def build(
     heads = [projection] if prediction is None else [projection, prediction]
     torch.manual_seed(key(config.seed, "method"))
     method = METHODS[config.method](backbone, *heads, **method_options(config, data))
+    channels_last(method)
     return Parts(
         config=config,
         data=data,
