@@ -88,14 +88,14 @@ def channels_last(network: nn.Module) -> bool:
     """
     if any(_corrupts(conv) for conv in network.modules() if isinstance(conv, nn.Conv2d)):
         return False
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network.to(memory_format=torch.channels_last)
     return True
 
 
 def _corrupts(conv: nn.Conv2d) -> bool:
     """Whether it is a convolution of the kind that :class:`StridedPointwise` stands in for."""
     narrow = conv.in_channels // conv.groups < 32  # twice the widest vectors there are
-    strided = conv.kernel_size == (1, 1) and max(conv.stride) > 1  # type: ignore[type-var]
+    strided = conv.kernel_size == (1, 1) and max(conv.stride) > 1
     return narrow and strided and not isinstance(conv, StridedPointwise)
 
 
