@@ -45,7 +45,7 @@ MOVED = {
     "radial.training.building": "radial.training.build",
     "radial.training.checkpoint": "radial.checkpoints",
     "radial.training.conventions": "radial.training.rundir",
-    "radial.training.devices": "radial.training.build",
+    "radial.training.devices": "radial.devices",
     "radial.training.directory": "radial.training.rundir",
     "radial.training.export": "radial.training.rundir",
     "radial.training.guards": "radial.training.callbacks",

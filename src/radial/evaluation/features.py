@@ -23,6 +23,7 @@ from radial.checks import check_finite, check_shape, check_size, one_line
 from radial.data.augmentations import View
 from radial.data.images import Data, Images
 from radial.data.views import apply, draw_parameters
+from radial.devices import lowered
 from radial.evaluation.cache import Cache, cache_key
 from radial.rbf.layer import deepest_rbf_layer
 
@@ -70,6 +71,8 @@ def extract_layers(
     turned: bool = False,
     seed: int = 0,
     batch: int = 256,
+    device: torch.device | None = None,
+    precision: str = "32",
     cache: Cache | None = None,
     progress: Progress | None = None,
 ) -> Layers:
@@ -88,7 +91,8 @@ def extract_layers(
     ``image_size`` with ``interpolation``; by default the centre is cut out as it is. A
     ``transform``, PIL image to tensor, takes the place of resizing and normalising.
 
-    Computed where the parameters of the backbone are and in their precision. ``progress`` is
+    Computed on ``device``, to which the modules are moved meanwhile, by default where the
+    parameters of the backbone are; in ``precision``, see :mod:`radial.devices`. ``progress`` is
     called with the views done and their total after each batch of each view. ``cache`` keeps
     the results on disk, see `radial.evaluation.cache.Cache`.
 
@@ -126,7 +130,8 @@ def extract_layers(
             "seen": [crop, interpolation],
             "view": ("turned" if turned else None) if view is None else [asdict(view), q, seed],
             "batch": batch,  # which can change the last bit
-            "device": _place(backbone).device.type,
+            "device": (device or _place(backbone).device).type,
+            "precision": precision,
         }
         key = cache_key([backbone, projection_head], images, settings)
         known = cache.get(key)
@@ -140,9 +145,11 @@ def extract_layers(
         inputs = [_turned(seen, turn) for turn in quarters]
     else:
         inputs = [_view(images, view, _seed(seed, v), interpolation) for v in range(q)]
-    last = _normalised(_place(backbone), mean, std) if transform is None else _by_hand(transform)
-    inputs = [_then(first, last) for first in inputs]
-    outputs = _run(backbone, projection_head, images, inputs, batch, progress)
+    with _moved(device, backbone, projection_head), lowered(precision, _place(backbone).device):
+        place = _place(backbone)
+        last = _normalised(place, mean, std) if transform is None else _by_hand(transform)
+        inputs = [_then(first, last) for first in inputs]
+        outputs = _run(backbone, projection_head, images, inputs, batch, progress)
     for name, values in outputs.items():
         _check_images_finite(name, values)
     if view is None and not turned:
@@ -279,6 +286,20 @@ def _batches(images: Images, batch: int) -> Iterator[tuple[int, Tensor]]:
             yield first, pixels.result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _moved(device: torch.device | None, *modules: nn.Module | None) -> Iterator[None]:
+    """On ``device``, if one is named; afterwards where they were."""
+    whole = [module for module in modules if module is not None and device is not None]
+    before = [(module, _place(module).device) for module in whole]
+    try:
+        for module in whole:
+            module.to(device)
+        yield
+    finally:
+        for module, place in before:
+            module.to(place)
 
 
 @contextmanager

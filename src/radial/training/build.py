@@ -1,4 +1,4 @@
-"""From a config to what is trained: data, backbone, heads, method, views; devices and loggers.
+"""From a config to what is trained: data, backbone, heads, method, views; loggers.
 
 What a run does when is a function of (seed, epoch, step) and nothing else. So a checkpoint holds no
 random state, and a resumed run is the run that was never interrupted.
@@ -292,12 +292,6 @@ def check_processes(config: RunConfig) -> None:
     started = int(os.environ.get("WORLD_SIZE", "1"))
     if started > 1 and started != world:
         raise ValueError(f"started as {started} processes: give --devices and --num-nodes to match")
-
-
-def device_of(config: RunConfig) -> torch.device:
-    if config.accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return torch.device("cpu")
 
 
 def build_loggers(config: RunConfig, directory: Path) -> Any:

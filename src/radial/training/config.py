@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from radial.checks import check_choice, check_number, check_size
+from radial.devices import DEVICES, PRECISIONS
 
 Settings = Mapping[str, Any]
 
@@ -153,7 +154,7 @@ class RunConfig:
         shape_lr_scale: factor on the learning rate of kernel shapes.
         seed: of everything random.
         precision: 32, bf16 or 16 (16 needs a GPU).
-        accelerator: auto, cpu, gpu, or another of Lightning's.
+        accelerator: auto (a GPU where there is one), cpu, gpu, cuda or mps.
         devices: on each node.
         num_nodes: machines.
         threads: of torch on the CPU; by default torch's choice.
@@ -245,7 +246,8 @@ class RunConfig:
         check_choice("split", self.split, ("auto", "paper", "own"))
         check_choice("distance", self.distance, ("euclidean", "manhattan"))
         check_choice("optimizer", self.optimizer, (None, "sgd", "lars", "adamw"))
-        check_choice("precision", self.precision, ("32", "bf16", "16"))
+        check_choice("precision", self.precision, PRECISIONS)
+        check_choice("accelerator", self.accelerator, (*DEVICES, "gpu"))
         check_choice("compile", self.compile, ("auto", "on", "off"))
         check_choice("on_collapse", self.on_collapse, ("warn", "stop"))
         check_choice("monitor_unit", self.monitor_unit, ("epoch", "step"))

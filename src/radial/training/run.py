@@ -20,6 +20,7 @@ from rich.console import Console
 from radial.checkpoints import read_checkpoint
 from radial.checks import one_line
 from radial.data import Data
+from radial.devices import check_precision, device_of
 from radial.files import sweep, write_atomically
 from radial.training.build import (
     Parts,
@@ -27,7 +28,6 @@ from radial.training.build import (
     build_loggers,
     check_processes,
     data_of,
-    device_of,
     is_leader,
 )
 from radial.training.callbacks import (
@@ -172,8 +172,8 @@ def _run(
     data: Data | None = None,
 ) -> RunResult:
     check_processes(config)
-    if config.precision == "16" and device_of(config).type != "cuda":
-        raise ValueError("precision 16 needs a GPU; use bf16 or 32")
+    device = device_of(config.accelerator)
+    check_precision(config.precision, device)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     torch.set_flush_denormal(True)  # a dead head's activations are denormal: 18 times slower
@@ -187,7 +187,7 @@ def _run(
     if checkpoint:
         notes += check_data(directory, record)
     stem = checkpoint["radial"]["stem"] if checkpoint else None
-    parts = build(config, stem=stem, device=device_of(config), data=data)
+    parts = build(config, stem=stem, device=device, data=data)
     check_monitor(parts.config, parts.data)
     config = parts.config
     facts = dict(checkpoint["radial"]) if checkpoint else parts.facts()
@@ -232,7 +232,7 @@ def _run(
             parts.method,
             parts.views,
             steps=(config.epochs - done) * (len(parts.data.train) // config.batch_size),
-            device=device_of(config),
+            device=device,
             context=trainer.precision_plugin.forward_context,
             tell=tell,
         )
@@ -350,19 +350,19 @@ def summarise(
 def batch_norm(config: RunConfig) -> str:
     if config.devices * config.num_nodes == 1:
         return "one process"
-    gpu = device_of(config).type == "cuda"
+    gpu = device_of(config.accelerator).type == "cuda"
     return "synchronised over ranks" if gpu else "per rank (no SyncBatchNorm on a CPU)"
 
 
 def build_trainer(config: RunConfig, directory: Path, callbacks: list[pl.Callback]) -> pl.Trainer:
-    world, gpu = config.devices * config.num_nodes, device_of(config).type == "cuda"
+    world, device = config.devices * config.num_nodes, device_of(config.accelerator)
     try:
         return pl.Trainer(
-            accelerator=config.accelerator,
+            accelerator=device.type,  # one choice: what is built there is trained there
             devices=config.devices,
             num_nodes=config.num_nodes,
             strategy="ddp" if world > 1 else "auto",
-            sync_batchnorm=world > 1 and gpu,
+            sync_batchnorm=world > 1 and device.type == "cuda",
             precision=PRECISION[config.precision],
             max_epochs=config.epochs,
             plugins=[AtomicIO()],
