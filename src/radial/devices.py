@@ -16,7 +16,7 @@ from radial.checks import check_choice
 if TYPE_CHECKING:  # settings are checked without waiting for torch
     import torch
 
-DEVICES = ("auto", "cpu", "cuda", "mps")
+NAMES = ("auto", "cpu", "cuda", "mps", "gpu")  # gpu: of any make
 PRECISIONS = ("32", "bf16", "16")
 
 
@@ -24,7 +24,7 @@ def device_of(name: str = "auto") -> torch.device:
     """The device of a name, which is there.
 
     Args:
-        name: auto (a GPU where there is one), cpu, cuda or mps; gpu is a GPU of any make.
+        name: auto (a GPU where there is one), cpu, cuda, mps, or gpu for one of any make.
 
     Returns:
         The device; of several of CUDA's the one of this rank (LOCAL_RANK).
@@ -38,7 +38,7 @@ def device_of(name: str = "auto") -> torch.device:
     """
     import torch
 
-    check_choice("device", name, (*DEVICES, "gpu"))
+    check_choice("device", name, NAMES)
     if name in ("auto", "gpu"):
         gpu = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         if gpu is None and name == "gpu":

@@ -66,6 +66,7 @@ def fit_head(
     temperature: float = 0.5,
     lr: float = 3e-3,
     seed: int = 0,
+    device: torch.device | None = None,
 ) -> FittedHead:
     """Train [Linear → BatchNorm → RBF] → Linear → BatchNorm on frozen features by NT-Xent.
 
@@ -101,9 +102,10 @@ def fit_head(
         temperature: of NT-Xent.
         lr: of the weights; centres take ten times as much.
         seed: of the head, the order of images and the choice of views.
+        device: to train on; by default where the features are.
 
     Returns:
-        The head for raw features, in eval mode, with the losses and its health.
+        The head for raw features, in eval mode and where these are, with the losses and its health.
 
     Raises:
         ValueError: NaN or inf, constant features, or fewer than 2 images a kernel.
@@ -124,6 +126,7 @@ def fit_head(
     width = x.shape[-1]
     hidden_dim = min(width, WIDEST) if hidden_dim is None else hidden_dim
     batch = min(batch, len(x))
+    x = x.to(device or x.device)
     with torch.inference_mode(False), torch.enable_grad():
         standard = _standard(x)
         with torch.random.fork_rng(devices=[]):
@@ -139,7 +142,7 @@ def fit_head(
         _take_raw(head, standard, some.float())
         health = diagnose(head, some)
     return FittedHead(
-        head=head,
+        head=head.to(features.device),
         losses=losses,
         constant_loss=constant_loss("simclr", batch_size=batch),
         health=health,
@@ -179,8 +182,8 @@ def _checked(features: Tensor, num_kernels: int) -> Tensor:
 
 
 def _standard(x: Tensor) -> _Standard:
-    """From all rows of x (n, q, F), in float64, some features at a time to spare memory."""
-    parts = [torch.std_mean(part.double(), 0) for part in x.flatten(0, 1).split(128, dim=1)]
+    """From all rows of x (n, q, F), in float64 and so on the CPU, some features at a time."""
+    parts = [torch.std_mean(part.cpu().double(), 0) for part in x.flatten(0, 1).split(128, dim=1)]
     std, mean = (torch.cat(values) for values in zip(*parts))
     varies = std > _CONSTANT * mean.abs()
     if not bool(varies.any()):

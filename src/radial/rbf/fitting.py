@@ -70,7 +70,7 @@ def spread_out(features: Tensor, num_kernels: int, generator: Generator) -> tupl
         nearest[newest] = 0.0
         if float(nearest.sum()) <= _ROUNDING * float(norms.sum()):
             break  # only copies of the samples taken are left
-        picks.append(int(torch.multinomial(nearest.double().cpu(), 1, generator=generator)))
+        picks.append(int(torch.multinomial(nearest.cpu().double(), 1, generator=generator)))
     again, towards = torch.randint(samples, (2, num_kernels - len(picks)), generator=generator)
     jittered = 0.9 * rays[again] + 0.19**0.5 * rays[towards]
     return mean + torch.cat([rays[picks], jittered]), torch.cat([torch.tensor(picks), again])
@@ -125,7 +125,7 @@ def fit_weights(weights: Tensor, activations: Tensor, *, whiten: bool = False) -
     if float(centred.square().mean()) <= _CONSTANT * float(activations.square().mean()):
         return weights / kernels
     if whiten:
-        wide = centred.double()
+        wide = centred.cpu().double()  # not every GPU has float64, or eigenvectors
         spectrum, axes = torch.linalg.eigh(wide.T @ wide)  # ascending (K), columns of (K, K)
         shrinkage = kernels / (samples + kernels)
         relative = spectrum.clamp(min=0.0) / spectrum.mean()

@@ -190,13 +190,13 @@ def _layer_health(name: str, layer: RBFLayer, x: Tensor) -> LayerHealth:
         init=layer.init,
         in_features=layer.in_features,
         scaled_distance=float(u.sqrt().median()),
-        dead_kernels=float(dead.double().mean()),
+        dead_kernels=float(dead.float().mean()),
         saturated=layer.num_kernels > 1 and one_kernel and bool((top.values > TAKES_ALL).all()),
     )
 
 
 def _output_figures(y: Tensor) -> dict[str, float]:
-    y = y.double().reshape(-1, y.shape[-1])
+    y = y.detach().cpu().double().reshape(-1, y.shape[-1])
     centred = y - y.mean(0)
     variance = float(centred.square().sum() / y.square().sum().clamp(min=torch.finfo(y.dtype).tiny))
     unit = F.normalize(y, dim=1)

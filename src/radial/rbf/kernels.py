@@ -137,5 +137,5 @@ def _tensor(state: Mapping[str, Any], key: str, dimensions: int) -> Tensor:
         found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"{key} must be a tensor with {dimensions} dimensions, not {found}")
     check_finite(key, value)
-    value = value.detach().clone()
+    value = value.detach().cpu().clone()
     return value if value.dtype == torch.float64 else value.float()

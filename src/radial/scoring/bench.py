@@ -14,6 +14,7 @@ from torch import Generator, nn
 
 from radial.data import Data, Images, load_data
 from radial.data.augmentations import FIXED_VIEWS, View, recipe, scoring_view, view_words
+from radial.devices import device_of
 from radial.evaluation.cache import default_cache
 from radial.evaluation.features import Layers, extract_layers
 from radial.metrics.registry import LEAST_IMAGES, RETRIEVAL_IMAGES, ROTATION_IMAGES, SCORES
@@ -64,6 +65,8 @@ def network_layers(
         interpolation=seen.interpolation,
         transform=seen.transform,
         batch=settings.batch,
+        device=device_of(settings.device),
+        precision=settings.precision,
         cache=default_cache() if settings.cache else None,
         progress=progress and (lambda done, total: progress(what, done, total)),
         **view,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from radial.data import Data
+from radial.devices import device_of
 from radial.evaluation.features import Layers, NotFinite
 from radial.metrics.registry import SCORES
 from radial.metrics.scores import Scores
@@ -178,7 +179,12 @@ def _fitted(
     from radial.evaluation.fit_head import fit_head  # brings LightlySSL: seconds
 
     kernels = min(128, len(views.backbone) // 2)
-    fitted = fit_head(views.backbone, num_kernels=kernels, seed=settings.seed)
+    fitted = fit_head(
+        views.backbone,
+        num_kernels=kernels,
+        seed=settings.seed,
+        device=device_of(settings.device),
+    )
     layer, plain_input = before_kernels(fitted.head, plain.backbone)
     _, views_input = before_kernels(fitted.head, views.backbone)
     steps, loss = fitted.steps, fitted.losses[-1]

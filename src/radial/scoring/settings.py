@@ -8,6 +8,7 @@ from typing import Literal
 
 from radial.checks import check_choice, check_number, check_size
 from radial.data.augmentations import FIXED_VIEWS
+from radial.devices import NAMES, PRECISIONS
 from radial.metrics.registry import LEAST_IMAGES
 from radial.training.config import DEFAULTS, RADIAL_FUNCTIONS
 
@@ -41,6 +42,8 @@ class Settings:
         normalize: whether the RBF layers of such checkpoints are normalised.
         fit_head: fit an RBFN head where a target has no kernels.
         batch: images at once.
+        device: auto (a GPU where there is one), cpu, cuda or mps.
+        precision: of the networks: 32, bf16 or 16 (16 needs a GPU); scores are of float32 features.
         cache: keep features on disk.
     """
 
@@ -62,6 +65,8 @@ class Settings:
     normalize: bool = False
     fit_head: bool = False
     batch: int = 256
+    device: str = "auto"
+    precision: Literal["32", "bf16", "16"] = "32"
     cache: bool = True
 
     def __post_init__(self) -> None:
@@ -75,6 +80,8 @@ class Settings:
             check_size(name, getattr(self, name), minimum=least)
         if self.views > MOST_VIEWS:
             raise ValueError(f"views must be at most {MOST_VIEWS}, not {self.views}")
+        check_choice("device", self.device, NAMES)
+        check_choice("precision", self.precision, PRECISIONS)
         check_size("repeats", self.repeats, minimum=0)
         check_size("seed", self.seed, minimum=0)
         check_choice("radial_function", self.radial_function, RADIAL_FUNCTIONS)
@@ -104,6 +111,8 @@ class EvalSettings:
         max_bad_images: how many unreadable images are skipped before it is an error.
         backbone: architecture of checkpoints that are not radial's.
         batch: images at once.
+        device: auto (a GPU where there is one), cpu, cuda or mps.
+        precision: of the networks: 32, bf16 or 16 (16 needs a GPU); scores are of float32 features.
         cache: keep features on disk.
     """
 
@@ -118,6 +127,8 @@ class EvalSettings:
     max_bad_images: int = 10
     backbone: str | None = None
     batch: int = 256
+    device: str = "auto"
+    precision: Literal["32", "bf16", "16"] = "32"
     cache: bool = True
 
     def __post_init__(self) -> None:
@@ -125,6 +136,8 @@ class EvalSettings:
             raise ValueError(f"protocol is empty; known: {', '.join(PROTOCOLS)}")
         for name in self.protocol:
             check_choice("protocol", name, PROTOCOLS)
+        check_choice("device", self.device, NAMES)
+        check_choice("precision", self.precision, PRECISIONS)
         check_size("k", self.k)
         check_number("temperature", self.temperature, low=1e-6)
         check_size("seed", self.seed, minimum=0)

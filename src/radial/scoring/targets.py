@@ -285,7 +285,7 @@ def before_training(target: Target, data: Data) -> nn.Module | None:
     config = from_dict(target.facts["config"])
     if config.weights is not None:
         return None
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         return starting_backbone(config, data, target.facts["stem"])[0].eval()
 
 

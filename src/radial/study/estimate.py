@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from radial.checks import one_line
+from radial.devices import device_of
 from radial.presentation import duration, terminal_table
 from radial.study.plan import Planned, Study
 from radial.training.config import RunConfig
@@ -127,7 +128,7 @@ def _trial(study: Study, configs: Sequence[RunConfig], data: Data) -> Trial:
     from radial.training.build import build, generator
     from radial.training.module import Run
 
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_of(configs[0].accelerator)
     parts = build(configs[0], data=data, device=device)
     config = parts.config
     parts.method.to(device).train()
@@ -147,8 +148,8 @@ def _trial(study: Study, configs: Sequence[RunConfig], data: Data) -> Trial:
         parts.method.after_backward(0.0)
         optimizer.step()
         parts.method.after_step(0.0)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        if device.type != "cpu":
+            torch.accelerator.synchronize()
         times.append(time.perf_counter() - began)
     timed = sorted(times[1:] or times)
     step_seconds = timed[len(timed) // 2] * config.batch_size / images

@@ -49,7 +49,9 @@ MACHINE = (
 # Settings that came after the first studies count only where they are set: known runs keep their
 # ids, and nothing is trained again because there is something new to choose.
 LATER = ("teacher_temperature", "redundancy", "invariance", "variance", "covariance")
-GIVEN = ("data", "image_size", "split", "data_root", "max_bad_images", "backbone")  # by the run
+GIVEN = (  # by the run
+    "data", "image_size", "split", "data_root", "max_bad_images", "backbone", "device",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -195,11 +195,20 @@ def _beside(path: Path, what: str) -> Path:
     return next(name for name in names if not name.exists())
 
 
+# What came after the first studies counts only where it is chosen: nothing is scored again for it.
+LATER = (("precision", "32"),)
+
+
 def _digest(*settings: Any) -> str:
     """Of what decides about a step's file; not of where and how it was computed."""
-    left_out = ("data", "data_root", "batch", "cache", "max_bad_images")
+    left_out = ("data", "data_root", "batch", "cache", "max_bad_images", "device")
     values = [
-        s and {f.name: getattr(s, f.name) for f in fields(s) if f.name not in left_out}
+        s
+        and {
+            f.name: getattr(s, f.name)
+            for f in fields(s)
+            if f.name not in left_out and (f.name, getattr(s, f.name)) not in LATER
+        }
         for s in settings
     ]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]

@@ -72,6 +72,9 @@ class Job:
     def config(self) -> RunConfig:
         return self.run.config
 
+    def evaluation(self) -> EvalSettings | None:
+        return self.study.evaluation(self.config.data, device=self.config.accelerator)
+
     def asked(self, step: str) -> str:
         return self.store.steps(self.study)[step]
 
@@ -127,7 +130,7 @@ def train_apart(config: RunConfig, begun: bool, console: Console) -> None:
 def evaluate(job: Job) -> None:
     from radial.files import write_json
 
-    settings, began = job.study.evaluation(job.config.data), time.perf_counter()
+    settings, began = job.evaluation(), time.perf_counter()
     assert settings is not None
     found = _evaluated(job, job.directory, settings)
     file = job.store.start_file(job.config, job.asked(EVALUATION))
@@ -150,7 +153,7 @@ def checkpoints(job: Job) -> None:
     """Evaluation and scores of every kept checkpoint but the last epoch's, which is the run's."""
     from radial.files import write_json
 
-    settings, began = job.study.evaluation(job.config.data), time.perf_counter()
+    settings, began = job.evaluation(), time.perf_counter()
     with (job.directory / METRICS).open(encoding="utf-8", newline="") as file:
         epochs = {int(row["epoch"]): row for row in csv.DictReader(file)}
     rows = []
@@ -187,7 +190,7 @@ def _evaluated(job: Job, target: Path, settings: EvalSettings) -> dict[str, Any]
 def _scored(job: Job, target: Path) -> dict[str, Any]:
     from radial.scoring.score import score
 
-    settings = job.study.scoring(job.config.data)
+    settings = job.study.scoring(job.config.data, device=job.config.accelerator)
     return score([target], settings, data=job.data)[0].to_dict() | {"target": job.run.id}
 
 

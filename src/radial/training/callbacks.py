@@ -71,7 +71,7 @@ class Guard(pl.Callback):
             and possible >= FEWEST_DIMENSIONS
             and bool(embeddings.isfinite().all())
         ):
-            self._rank = effective_rank((embeddings - embeddings.mean(0)).double())
+            self._rank = effective_rank((embeddings - embeddings.mean(0)).cpu().double())
         self._judge(trainer, module.method, constant)
 
     def _judge(self, trainer: pl.Trainer, method: Method, constant: float) -> None:
@@ -371,8 +371,8 @@ def _measure(module: Run, keys: Sequence[str]) -> dict[str, float]:
             method.backbone, method.projection_head, images, turned=True, **common
         )
     if "start_views" in needs:
-        with torch.random.fork_rng():
-            before = starting_backbone(module.config, data)[0].to(data.mean.device).eval()
+        with torch.random.fork_rng(devices=[]):
+            before = starting_backbone(module.config, data)[0].to(module.device).eval()
         start = extract_layers(before, None, images, **drawn, **common)
     for name in ("backbone", "projector"):
         layers = {"features": plain, "views": views, "rotations": turned, "start_views": start}

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from radial.checks import check_choice, check_number, check_size
-from radial.devices import DEVICES, PRECISIONS
+from radial.devices import NAMES, PRECISIONS
 
 Settings = Mapping[str, Any]
 
@@ -247,7 +247,7 @@ class RunConfig:
         check_choice("distance", self.distance, ("euclidean", "manhattan"))
         check_choice("optimizer", self.optimizer, (None, "sgd", "lars", "adamw"))
         check_choice("precision", self.precision, PRECISIONS)
-        check_choice("accelerator", self.accelerator, (*DEVICES, "gpu"))
+        check_choice("accelerator", self.accelerator, NAMES)
         check_choice("compile", self.compile, ("auto", "on", "off"))
         check_choice("on_collapse", self.on_collapse, ("warn", "stop"))
         check_choice("monitor_unit", self.monitor_unit, ("epoch", "step"))
