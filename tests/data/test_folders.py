@@ -77,11 +77,15 @@ def test_a_folder_around_the_folder_is_entered(make_folder) -> None:
     assert data.classes == ("a", "b")
 
 
-def test_images_beside_class_folders_are_named(make_folder) -> None:
-    path = make_folder({"a": 10, "b": 10, "": 2})
-    with pytest.warns(UserWarning, match=r"2 images lie directly in .*left out: '00.png', …"):
-        data = load_data(f"folder:{path}")
+def test_images_beside_class_folders_have_no_class(make_folder) -> None:
+    data = load_data(f"folder:{make_folder({'a': 10, 'b': 10, '': 20})}", memory_limit=0)
     assert data.classes == ("a", "b")
+    assert len(data.all) == 40
+    for part in (data.train, data.val, data.test):
+        assert part.labels is not None
+        for i, label in enumerate(part.labels.tolist()):
+            assert part.name(i).rpartition("/")[0] == ("a", "b", "")[label]
+    data.require_labels()
 
 
 def test_linked_folders_are_entered_loops_are_not(make_folder, tmp_path: Path) -> None:
@@ -118,8 +122,10 @@ def test_own_splits_without_val(make_folder) -> None:
 
 def test_own_splits_that_do_not_fit_together(make_folder) -> None:
     foreign = make_folder({"train/a": 5, "test/a": 5, "test/b": 5}, name="foreign")
+    data = load_data(f"folder:{foreign}")  # to train on and to score
+    assert [len(part) for part in (data.train, data.val, data.test)] == [4, 1, 10]
     with pytest.raises(DataError, match="1 classes that train/ has not: 'b'"):
-        load_data(f"folder:{foreign}")
+        data.require_labels()
     twice = make_folder({"train/a": 5, "val/a": 5, "valid/a": 5}, name="twice")
     with pytest.raises(DataError, match="val/ and valid/: only one can be the val split"):
         load_data(f"folder:{twice}")
@@ -128,6 +134,55 @@ def test_own_splits_that_do_not_fit_together(make_folder) -> None:
 def test_train_may_be_a_class(make_folder) -> None:
     data = load_data(f"folder:{make_folder({'train': 10, 'bus': 10})}")
     assert data.classes == ("bus", "train")
+
+
+@pytest.mark.parametrize(
+    ("train", "held_out"),
+    [("Train", "Test"), ("training", "testing"), ("TRAINING", "Val"), ("train", "Validation")],
+)
+def test_names_of_splits_in_any_case(make_folder, train: str, held_out: str) -> None:
+    path = make_folder({f"{part}/{name}": 10 for part in (train, held_out) for name in "ab"})
+    data = load_data(f"folder:{path}", memory_limit=0)
+    assert data.classes == ("a", "b")
+    assert data.split.startswith("the dataset's own")
+    assert {name.split("/")[0] for name in names(data)["test"]} == {held_out}
+    assert {name.split("/")[0] for name in names(data)["train"]} == {train}
+
+
+@pytest.mark.parametrize(
+    ("counts", "classes"),
+    [
+        ({"Test": 20}, ()),
+        ({"train": 20}, ()),
+        ({"val": 10, "Test": 10}, ()),
+        ({"Test/a": 10, "Test/b": 10}, ("a", "b")),
+        ({"val/a": 10, "val/b": 10, "test/a": 10}, ("a", "b")),
+    ],
+)
+def test_splits_without_a_train_folder_are_pooled(make_folder, counts, classes) -> None:
+    data = load_data(f"folder:{make_folder(counts)}", memory_limit=0)
+    assert data.classes == classes
+    assert len(data.all) == sum(counts.values())
+    assert "70/10/20" in data.split
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {f"2024-05-{day:02}": 1 for day in range(1, 31)},  # an image a folder
+        {f"2024/05/{day:02}": 1 + day % 4 for day in range(1, 20)},
+        {"": 30, "edits": 1},
+        {"Train/monday": 9, "Train/tuesday": 1, "Test/wednesday": 5},
+    ],
+    ids=["one a folder", "by day", "flat with a folder", "days in a split"],
+)
+def test_folders_as_people_have_them_need_no_label(make_folder, counts) -> None:
+    data = load_data(f"folder:{make_folder(counts)}", memory_limit=0)
+    everything = sum(counts.values())
+    assert len(data.train) + len(data.val) + len(data.test) == len(data.all) == everything
+    assert len({data.all.name(i) for i in range(everything)}) == everything
+    with pytest.raises(DataError, match=r"class|labels"):
+        data.require_labels()
 
 
 def test_empty_folder(tmp_path: Path) -> None:

@@ -45,14 +45,15 @@ def test_digits_per_class() -> None:
     assert (shares - torch.tensor([0.7, 0.1, 0.2])[:, None]).abs().max() < 0.01
 
 
-def test_unlabelled_images_are_split_at_random_and_left_out_beside_labelled_ones() -> None:
+def test_unlabelled_images_are_split_at_random_or_as_a_class_of_their_own() -> None:
     plain = Collection(store=torch.zeros(50, 3, 1, 1, dtype=torch.uint8))
     split = split_paper(plain, seed=3)
     assert split.description == "random 70/10/20, seed 3"
     assert_partition(split, torch.arange(50))
     mixed = split_paper(collection([20, 20], unlabelled=100), seed=42)
-    assert mixed.description == "stratified 70/10/20 of the labelled images, seed 42"
-    assert_partition(mixed, torch.arange(40))
+    assert mixed.description == "stratified 70/10/20, seed 42"
+    assert_partition(mixed, torch.arange(140))
+    assert int((mixed.test >= 40).sum()) == 20
 
 
 def test_own_split_whole() -> None:
@@ -94,8 +95,15 @@ def test_own_split_with_unlabelled_training_images() -> None:
 
 @pytest.mark.parametrize("counts", [[1, 50], [3] * 10, [1]])
 def test_too_few_images_name_the_class(counts: list[int]) -> None:
-    with pytest.raises(DataError, match=rf"class '[a-j]' has only {min(counts)} of"):
-        split_paper(collection(counts), seed=42)
+    data = collection(counts)
+    if sum(counts) < 3:
+        with pytest.raises(DataError, match="1 images are too few"):
+            split_paper(data, seed=42)
+        return
+    split = split_paper(data, seed=42)
+    assert_partition(split, torch.arange(sum(counts)))
+    assert split.description.startswith("random 70/10/20, as some classes are too small")
+    assert f"has only {min(counts)} of" in split.trouble  # told where labels are asked for
 
 
 def test_too_few_unlabelled_images() -> None:

@@ -202,6 +202,7 @@ def load_data(
         split=rows.description,
         skipped=tuple(store.name(row) for row in survey.bad) if isinstance(store, Files) else (),
         files=store if isinstance(store, Files) else None,
+        trouble=collection.trouble or rows.trouble,
     )
 
 

@@ -13,8 +13,9 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -173,6 +174,7 @@ class Data:
         split: which split this is, in words.
         skipped: unreadable images, left out.
         files: what the rows are, also where their pixels are held in memory.
+        trouble: why its labels cannot be used, where they cannot.
     """
 
     name: str
@@ -185,11 +187,26 @@ class Data:
     split: str
     skipped: tuple[str, ...] = ()
     files: Files | None = None
+    trouble: str = ""
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Names, by label."""
         return self.train.classes
+
+    @property
+    def all(self) -> Images:
+        """Every image that is in a split, in the order of the files."""
+        rows, order = torch.cat([self.train.index, self.val.index, self.test.index]).sort()
+        labels = [part.labels for part in (self.train, self.val, self.test)]
+        known = [one for one in labels if one is not None]
+        return Images(
+            self.train._store,
+            rows,
+            stored_size=self.train.stored_size,
+            labels=torch.cat(known)[order] if len(known) == 3 else None,
+            classes=self.classes,
+        )
 
     def require_labels(self, at_least: int = 2) -> None:
         """Raise unless every split is labelled.
@@ -198,8 +215,10 @@ class Data:
             at_least: classes that train must have.
 
         Raises:
-            DataError: a split without labels, or too few classes.
+            DataError: a split without labels, too few classes, or one too small to be split.
         """
+        if self.trouble:
+            raise DataError(self.trouble)
         for part in ("train", "val", "test"):
             labels = getattr(self, part).labels
             if labels is None or not (labels >= 0).any():
@@ -224,6 +243,7 @@ class Collection:
     labels: Tensor | None = None  # (N,), −1 for images without one
     classes: tuple[str, ...] = ()
     parts: dict[str, Tensor] | None = None  # its own split: rows of train, and of val or test
+    trouble: str = ""  # why its labels cannot be used, where they cannot
 
 
 def resized(pixels: Tensor, size: int) -> Tensor:
@@ -239,27 +259,39 @@ class Split:
     val: Tensor
     test: Tensor
     description: str
+    trouble: str = ""  # why it is not stratified, where it was to be
 
     def without(self, rows: list[int]) -> Split:
         """The same split of the images that are left; nothing else moves."""
         if not rows:
             return self
         gone = torch.tensor(rows)
-        kept = {part: _minus(getattr(self, part), gone) for part in ("train", "val", "test")}
+        kept: dict[str, Any] = {
+            part: _minus(getattr(self, part), gone) for part in ("train", "val", "test")
+        }
         for part, left in kept.items():
             if not len(left):
                 raise DataError(f"no readable image is left in the {part} split")
-        return Split(**kept, description=self.description)
+        return replace(self, **kept)
 
 
 def split_paper(collection: Collection, seed: int) -> Split:
-    """70/10/20 of all labelled images, stratified; of all images where none is labelled."""
-    labels = collection.labels
-    rows = torch.arange(len(collection.store))
-    kind = "random 70/10/20" if labels is None else "stratified 70/10/20"
-    if labels is not None and (labels < 0).any():
-        rows = rows[labels >= 0]
-        kind += " of the labelled images"
+    """70/10/20, stratified by class; images without one are a class of their own here.
+
+    At random where there are no classes, or where one is too small to be in every part.
+    """
+    rows, trouble = torch.arange(len(collection.store)), ""
+    if collection.labels is not None:
+        try:
+            return _shares(rows, collection, seed, "stratified 70/10/20")
+        except DataError as error:
+            trouble = str(error)
+    plain = replace(collection, labels=None)
+    kind = "random 70/10/20" + (", as some classes are too small to be in each" if trouble else "")
+    return replace(_shares(rows, plain, seed, kind), trouble=trouble)
+
+
+def _shares(rows: Tensor, collection: Collection, seed: int, kind: str) -> Split:
     rest, test = _halves(rows, TEST_SHARE, collection, seed)
     train, val = _halves(rest, VAL_SHARE_OF_REST, collection, seed)
     return Split(train=train, val=val, test=test, description=f"{kind}, seed {seed}")
@@ -271,7 +303,7 @@ def split_own(collection: Collection, seed: int) -> Split:
     Without val, val is 10 % of train (of its labelled part, stratified). Without test, its
     val is the test split, as is usual for ImageNet, and val is again 10 % of train.
     """
-    parts = dict(collection.parts or {})
+    parts, trouble = dict(collection.parts or {}), ""
     notes = []
     if "test" not in parts:
         parts["test"] = parts.pop("val")
@@ -281,12 +313,18 @@ def split_own(collection: Collection, seed: int) -> Split:
         labelled = labels is not None and bool((labels[train] >= 0).any())
         pool = train[labels[train] >= 0] if labelled and labels is not None else train
         part = "labelled train" if len(pool) < len(train) else "train"
-        parts["val"] = _halves(pool, VAL_SHARE_OF_TRAIN, collection, seed)[1]
-        parts["train"] = _minus(train, parts["val"])
         drawn = "stratified" if labelled else "random"
+        try:
+            parts["val"] = _halves(pool, VAL_SHARE_OF_TRAIN, collection, seed)[1]
+        except DataError as error:
+            if not labelled:
+                raise
+            plain, drawn, trouble = replace(collection, labels=None), "random", str(error)
+            parts["val"] = _halves(pool, VAL_SHARE_OF_TRAIN, plain, seed)[1]
+        parts["train"] = _minus(train, parts["val"])
         notes.append(f"val: 10 % of {part}, {drawn}, seed {seed}")
     note = f" ({'; '.join(notes)})" if notes else ""
-    return Split(**parts, description=f"the dataset's own{note}")
+    return Split(**parts, description=f"the dataset's own{note}", trouble=trouble)
 
 
 def hash_order(names: Iterable[str], seed: int) -> list[str]:
@@ -302,7 +340,7 @@ def _halves(rows: Tensor, share: float, collection: Collection, seed: int) -> tu
     from sklearn.model_selection import train_test_split
 
     labels = None if collection.labels is None else collection.labels[rows]
-    strata = None if labels is None or (labels < 0).any() else labels.numpy()
+    strata = None if labels is None else labels.numpy()
     try:
         rest, drawn = train_test_split(
             rows.numpy(), test_size=share, random_state=seed, stratify=strata
@@ -313,9 +351,9 @@ def _halves(rows: Tensor, share: float, collection: Collection, seed: int) -> tu
 
 
 def _too_few(rows: Tensor, labels: Tensor | None, share: float, classes: tuple[str, ...]) -> str:
-    if labels is None or (labels < 0).any():
+    if labels is None or not classes:
         return f"{len(rows)} images are too few to take {share:.3g} of them for another split"
-    smallest, count = Counter(labels.tolist()).most_common()[-1]
+    smallest, count = Counter(labels[labels >= 0].tolist()).most_common()[-1]
     return (
         f"class {classes[smallest]!r} has only {count} of "
         f"{len(rows)} images: too few to take {share:.3g} of each class for another split; "

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -23,7 +23,10 @@ from radial.checks import DataError, one_line
 from radial.data.images import Collection, Files
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
-PARTS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+PARTS = {  # what folders of a split are called, in any case
+    "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val",
+    "test": "test", "testing": "test",
+}  # fmt: skip
 
 _SYNSETS = """
     n01558993 n01692333 n01729322 n01735189 n01749939 n01773797 n01820546 n01855672 n01978455
@@ -48,11 +51,14 @@ def open_folder(path: Path) -> Collection:
 
     - ``train/`` with ``val/`` (``valid/``, ``validation/``) or ``test/``: the dataset's own
       split; within each, one folder a class, or unlabelled images;
-    - one folder a class, images at any depth in it;
+    - one folder a class, images at any depth in it; images beside them have no class;
     - images only: unlabelled.
 
-    Names beginning with a dot are left out. A single folder with more folders in it, as
-    archives unpack to, is entered. Everything is sorted by name.
+    Folders of a split are known in any case, also as ``training/`` and ``testing/``; where there
+    is nothing but one without ``train/``, their images are pooled. Names beginning with a dot are
+    left out. A single folder with more folders in it, as archives unpack to, is entered. Everything
+    is sorted by name. No image needs a class: what a class is too small for is said where labels
+    are asked for.
     """
     _check_folder(path)
     root = path
@@ -63,11 +69,24 @@ def open_folder(path: Path) -> Collection:
             return _collect(
                 root, {part: _listing(root / name) for part, name in parts.items()}, parts
             )
+        if parts and len(parts) == len(folders) and not _images_in(root):
+            return _pooled(root, parts)
         inner = len(folders) == 1 and not _images_in(root) and _folders(root / folders[0])
         if not inner:
             break
         root = root / folders[0]
     return _collect(root, {"": _listing(root)}, {"": ""})
+
+
+def _pooled(root: Path, parts: dict[str, str]) -> Collection:
+    """Folders of a split with nothing to train on beside them: one pool, no classes of their names.
+
+    A single one is entered.
+    """
+    if len(parts) == 1:
+        return open_folder(root / next(iter(parts.values())))
+    listings = {part: _listing(root / name) for part, name in parts.items()}
+    return replace(_collect(root, listings, parts), parts=None)
 
 
 def open_imagenet(path: Path, synsets: tuple[str, ...] | None = None) -> Collection:
@@ -90,7 +109,7 @@ def _parts(root: Path, folders: list[str]) -> dict[str, str]:
     """The folder of each split, of those that are named like one."""
     parts: dict[str, str] = {}
     for name in folders:
-        part = PARTS.get(name)
+        part = PARTS.get(name.lower())
         if part in parts:
             raise DataError(
                 f"{root} has {parts[part]}/ and {name}/: only one can be the {part} split"
@@ -107,14 +126,7 @@ def _listing(folder: Path, classes: tuple[str, ...] | None = None) -> _Listing:
     found = []
     for name in classes or _folders(folder):
         found += [(name, f"{name}/{image}") for image in _images_below(folder / name)]
-    flat = _images_in(folder)
-    if found and flat:
-        warnings.warn(
-            f"{len(flat)} images lie directly in {folder}, beside its class folders, and are "
-            f"left out: {flat[0]!r}{', …' if len(flat) > 1 else ''}",
-            stacklevel=5,
-        )
-    return found or [("", image) for image in flat]
+    return found + [("", image) for image in _images_in(folder)]
 
 
 def _collect(root: Path, listings: dict[str, _Listing], names: dict[str, str]) -> Collection:
@@ -126,13 +138,13 @@ def _collect(root: Path, listings: dict[str, _Listing], names: dict[str, str]) -
     everything = [(part, *entry) for part, listing in listings.items() for entry in listing]
     prefixes = {part: f"{name}/" if name else "" for part, name in names.items()}
     classes = tuple(sorted({label for _, label, _ in everything} - {""}))
-    _check_classes(root, listings, names)
     numbers = {label: number for number, label in enumerate(classes)} | {"": -1}
     of_part = [part for part, _, _ in everything]
     return Collection(
         store=Files(root, [prefixes[part] + image for part, _, image in everything]),
         labels=torch.tensor([numbers[label] for _, label, _ in everything]) if classes else None,
         classes=classes,
+        trouble=_foreign_classes(root, listings, names),
         parts=None
         if "" in listings
         else {
@@ -141,15 +153,17 @@ def _collect(root: Path, listings: dict[str, _Listing], names: dict[str, str]) -
     )
 
 
-def _check_classes(root: Path, listings: dict[str, _Listing], names: dict[str, str]) -> None:
+def _foreign_classes(root: Path, listings: dict[str, _Listing], names: dict[str, str]) -> str:
+    """A split with classes that nothing is trained on, in words; "" where there is none."""
     known = {label for label, _ in listings.get("train", ())} - {""}
     for part, listing in listings.items():
         foreign = sorted({label for label, _ in listing} - known - {""})
         if known and foreign:
-            raise DataError(
-                f"{root / names[part]} has {len(foreign)} classes that train/ has not: "
+            return (
+                f"{root / names[part]} has {len(foreign)} classes that {names['train']}/ has not: "
                 f"{', '.join(map(repr, foreign[:3]))}"
             )
+    return ""
 
 
 def _check_folder(path: Path) -> None:

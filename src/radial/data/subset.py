@@ -131,8 +131,11 @@ def split_published(
                 f"class {collection.classes[few]!r} has {count} of {len(rows)} images: too few "
                 f"to split each class {shares}"
             )
+    ordered = {part: torch.from_numpy(np.sort(rows)) for part, rows in parts.items()}
     return Split(
-        **{part: torch.from_numpy(np.sort(rows)) for part, rows in parts.items()},
+        train=ordered["train"],
+        val=ordered["val"],
+        test=ordered["test"],
         description=f"stratified {shares} as published, seed {seed}{_unchecked(collection)}",
     )
 

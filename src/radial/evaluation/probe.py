@@ -21,7 +21,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from radial.checks import check_choice, check_size
+from radial.checks import DataError, check_choice, check_size
 from radial.data.images import Collection, Data, split_paper
 from radial.evaluation.classification import (
     Classification,
@@ -247,6 +247,8 @@ def paper_probe(
     (whole,) = labelled(test=(x, labels))
     names = _names(classes, whole)
     rows = split_paper(Collection(store=whole.x, labels=whole.labels.cpu(), classes=names), seed)
+    if rows.trouble:
+        raise DataError(rows.trouble)
     train, val, test = (
         Part(whole.x[index], whole.labels[index])
         for index in (part.to(x.device) for part in (rows.train, rows.val, rows.test))
