@@ -39,7 +39,7 @@ aten = torch.ops.aten
 BETWEEN = ("copy_", "_to_copy", "index", "index_put_", "_index_put_impl_", "index_put")
 LACKING = (
     "_linalg_eigh", "_linalg_svd", "_linalg_eigvals", "linalg_qr", "linalg_lstsq", "geqrf",
-    "linalg_eig", "_linalg_slogdet", "_upsample_bilinear2d_aa",
+    "linalg_eig", "_linalg_slogdet",
 )  # fmt: skip
 
 calls: dict[str, int] = {}  # operations on the device, by name
