@@ -11,7 +11,10 @@ from radial._moved import install as _install
 __version__ = "0.2.0.dev0"
 
 __all__ = [
+    "CollapseGuard",
     "Kernels",
+    "LabelFreeMonitor",
+    "Monitor",
     "RBFLayer",
     "RBFNPredictionHead",
     "RBFNProjectionHead",
@@ -34,6 +37,9 @@ __all__ = [
 ]
 
 _HOME = {
+    "CollapseGuard": "radial.training.monitoring",
+    "LabelFreeMonitor": "radial.training.monitoring",
+    "Monitor": "radial.evaluation.monitor",
     "RBFLayer": "radial.rbf.layer",
     "RBFNProjectionHead": "radial.rbf.heads",
     "RBFNPredictionHead": "radial.rbf.heads",
@@ -57,6 +63,7 @@ _HOME = {
 if TYPE_CHECKING:
     from radial import metrics
     from radial.evaluation.fit_head import fit_head
+    from radial.evaluation.monitor import Monitor
     from radial.metrics.scores import Scores
     from radial.metrics.separation import sns
     from radial.rbf import functions
@@ -69,6 +76,7 @@ if TYPE_CHECKING:
     from radial.scoring.evaluate import evaluate
     from radial.scoring.score import score
     from radial.training.config import RunConfig
+    from radial.training.monitoring import CollapseGuard, LabelFreeMonitor
     from radial.training.run import resume, train
     from radial.training.rundir import RunResult
 

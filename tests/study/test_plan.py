@@ -89,13 +89,15 @@ def test_identity_is_of_what_decides_the_result() -> None:
     others = {
         "threads": 2, "out": "x", "workers": 3, "accelerator": "cpu", "data_root": "r", "knn": True,
         "loggers": ("wandb",), "save_every": 1, "monitor": ("rankme",), "monitor_every": 2,
-        "monitor_unit": "step", "max_bad_images": 3, "compile": "on",
+        "monitor_unit": "step", "max_bad_images": 3, "compile": "on", "keep": "best",
     }  # fmt: skip
     assert set(others) == set(MACHINE)
     assert all(identity(RunConfig(**{k: v})) == usual for k, v in others.items())
     assert identity(RunConfig(optimizer="sgd", temperature=0.5)) == usual  # SimCLR's defaults
     changed = [RunConfig(seed=1), RunConfig(epochs=9), RunConfig(head="rbfn"), RunConfig(devices=2)]
     assert len({usual, *map(identity, changed)}) == 5
+    patient = [RunConfig(patience=2), RunConfig(patience=2, monitor=("rankme",))]  # ends otherwise
+    assert len({usual, *map(identity, patient)}) == 3
     folders = [RunConfig(data="folder:/a/x"), RunConfig(data="folder:/b/x")]
     assert identity(folders[0]) == identity(folders[1]) != identity(RunConfig(data="folder:/a/y"))
 

@@ -68,7 +68,11 @@ def decode(path: str, size: int) -> Pixels:
     is dropped, 16-bit greys are scaled to 8 bits, of animations the first frame is taken.
     Whatever Pillow cannot or will not read (decompression bombs) is a DataError.
     """
-    image = read_picture(path)
+    return square(read_picture(path), size)
+
+
+def square(image: Image.Image, size: int) -> Pixels:
+    """The central square of a picture in RGB, resized: (3, size, size)."""
     width, height = image.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2

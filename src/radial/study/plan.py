@@ -44,11 +44,13 @@ LISTS = ("loggers", "monitor")
 # What does not change a run's result is not part of its identity.
 MACHINE = (
     "out", "threads", "compile", "workers", "accelerator", "data_root", "loggers", "save_every",
-    "knn", "monitor", "monitor_every", "monitor_unit", "max_bad_images",
+    "knn", "monitor", "monitor_every", "monitor_unit", "max_bad_images", "keep",
 )  # fmt: skip
 # Settings that came after the first studies count only where they are set: known runs keep their
 # ids, and nothing is trained again because there is something new to choose.
-LATER = ("teacher_temperature", "redundancy", "invariance", "variance", "covariance")
+LATER = (
+    "teacher_temperature", "redundancy", "invariance", "variance", "covariance", "patience",
+)  # fmt: skip
 GIVEN = (  # by the run
     "data", "image_size", "split", "data_root", "max_bad_images", "backbone", "device",
 )  # fmt: skip
@@ -198,10 +200,11 @@ def identity(config: RunConfig) -> str:
     True
     """
     config = config.with_defaults(DEFAULTS[config.method])
+    watched = ("monitor", "monitor_every", "monitor_unit") if config.patience else ()
     values = {
         name: value
         for name, value in config.to_dict().items()
-        if name not in MACHINE and not (name in LATER and value is None)
+        if (name not in MACHINE or name in watched) and not (name in LATER and value is None)
     }
     text = json.dumps(values | {"data": slug(config.data)}, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:10]

@@ -6,8 +6,7 @@ import csv
 import math
 import shutil
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,89 +19,34 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from radial.checkpoints import read_checkpoint
 from radial.data import Data
 from radial.evaluation.classification import knn_accuracy
-from radial.evaluation.features import Layers, extract, extract_layers
+from radial.evaluation.features import extract
+from radial.evaluation.monitor import label
 from radial.files import atomic
-from radial.methods import Method
-from radial.metrics.registry import FROM_VIEWS, LEAST_IMAGES, SCORES, parse
-from radial.metrics.scores import Scores
-from radial.rbf.health import effective_rank
-from radial.rbf.kernels import load_kernels
-from radial.rbf.layer import deepest_rbf_layer
+from radial.metrics.registry import LEAST_IMAGES, SCORES, parse, quality
 from radial.training.build import starting_backbone
 from radial.training.config import RunConfig
-from radial.training.module import Run, embedding_spread
-from radial.training.rundir import KEPT, LAST, STOPPED
-from radial.verdicts import COLLAPSED, FEWEST_DIMENSIONS, OK, WINDOW, run_verdict
+from radial.training.module import Run
+from radial.training.monitoring import CollapseGuard, LabelFreeMonitor, embedding_spread
+from radial.training.rundir import BEST, KEPT, LAST, MONITOR, STOPPED
 
-EVERY = 10  # steps between two looks on a GPU, where reading a value waits for the device
 COLUMNS = ("epoch", "step", "lr", "train_loss", "val_loss", "spread", "knn")
 TIMES = ("seconds", "images_per_second")  # not the same twice
-IMAGES, VIEWS = 512, 4  # held-out images, views of each
+Report = Callable[[Mapping[str, float]], bool | None]  # a row of monitor.csv → enough?
 
 
-class Guard(pl.Callback):
-    """Watches loss and embeddings, one look a step on a CPU; warns, or stops the run.
-
-    What they mean is `radial.verdicts.run_verdict`'s to say. A run that recovers is ok
-    again; the events stay on record.
-    """
+class Guard(CollapseGuard):
+    """That of a run: it knows the method, and the loss that a constant output would have."""
 
     def __init__(self, *, born_dead: bool, stop: bool, tell: Callable[[str], None]) -> None:
-        self.born_dead, self.stop, self.tell = born_dead, stop, tell
-        self.verdict, self.reason = OK, ""
-        self.events: list[dict[str, Any]] = []
-        self.stopped = False
-        self._recent: deque[tuple[float, float]] = deque(maxlen=WINDOW)  # loss, spread
-        self._rank = math.inf  # of the embeddings at the end of the last epoch
+        super().__init__(lambda module: module.latest.embeddings, stop=stop, tell=tell)
+        self.born_dead = born_dead
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        assert isinstance(module, Run)
-        late = trainer.global_step > WINDOW and not trainer.is_last_batch
-        if module.device.type != "cpu" and trainer.global_step % EVERY and late:
-            return
-        loss, embeddings = module.latest.loss.detach(), module.latest.embeddings
-        self._recent.append((float(loss), float(embedding_spread(embeddings))))
-        constant = module.method.constant_loss(module.batch_size)
-        possible = min(len(embeddings) - 1, embeddings.shape[1])
-        if (
-            trainer.is_last_batch
-            and possible >= FEWEST_DIMENSIONS
-            and bool(embeddings.isfinite().all())
-        ):
-            self._rank = effective_rank((embeddings - embeddings.mean(0)).cpu().double())
-        self._judge(trainer, module.method, constant)
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
+        self.method, batch = module.method.name, module.batch_size
+        self.constant = module.method.constant_loss(batch)
 
-    def _judge(self, trainer: pl.Trainer, method: Method, constant: float) -> None:
-        losses, spreads = zip(*self._recent)
-        verdict, reason = run_verdict(
-            method.name,
-            losses,
-            spreads,
-            constant=constant,
-            rank=self._rank,
-            born_dead=self.born_dead,
-        )
-        if verdict != self.verdict:
-            self.events.append({"step": trainer.global_step, "verdict": verdict, "reason": reason})
-            word = f"{verdict}: {reason}" if reason else "recovered"
-            self.tell(f"step {trainer.global_step}: {word}")
-        self.verdict, self.reason = verdict, reason
-        if self.stop and trainer.strategy.reduce_boolean_decision(verdict != OK, all=False):
-            self.stopped = trainer.should_stop = True
-            if verdict == OK:
-                self.verdict, self.reason = COLLAPSED, "on another rank"
-
-    def state_dict(self) -> dict[str, Any]:
-        recent = [list(pair) for pair in self._recent]
-        names = {"verdict": self.verdict, "reason": self.reason, "events": self.events}
-        return names | {"recent": recent, "rank": self._rank}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.verdict, self.reason = state_dict["verdict"], state_dict["reason"]
-        self.events, self._rank = list(state_dict["events"]), state_dict["rank"]
-        self._recent.extend((loss, spread) for loss, spread in state_dict["recent"])
+    def _seen(self, module: Any, outputs: Any) -> tuple[Any, Any]:
+        return module.latest.loss.detach(), module.latest.embeddings
 
 
 class Metrics(pl.Callback):
@@ -217,7 +161,7 @@ class Bar(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if trainer.is_global_zero and self._bar is None:
             values = trainer.callback_metrics
-            parts = [f"{name} {float(values[name]):.3f}" for name in values]
+            parts = [f"{name} {float(values[name]):.3f}" for name in COLUMNS if name in values]
             line = f"epoch {trainer.current_epoch + 1}/{self.epochs}: {', '.join(parts)}"
             self.console.print(
                 f"{line}, {self._speed:,.0f} images/s",
@@ -288,26 +232,49 @@ class Checkpoints(pl.Callback):
                 shutil.copyfileobj(file, to)
 
 
-class Monitor(pl.Callback):
-    """monitor.csv: one row a look, the file whole at any time; the loggers get the same.
+class RunMonitor(LabelFreeMonitor):
+    """monitor.csv: one row a look, the file whole at any time; best.ckpt, and when to stop.
 
-    A look is at most IMAGES images of the validation part, and VIEWS views of each by the run's
-    own first view where a score needs views: the same ones every time. No labels, no gradients,
-    nothing random that training would notice.
+    The images are at most 512 of the validation part, the views those of ``radial score``, so that
+    runs compare whatever views they learn from. What was best and how long ago is read off the
+    rows, so that a resumed run goes on as the run that was never interrupted.
+
+    Args:
+        directory: of the run.
+        config: resolved; the first score it watches decides what is best.
+        data: of the run.
+        tell: takes one line for the user.
+        report: called with each row on rank 0; the run ends after the epoch in which it says True.
     """
 
     def __init__(
         self,
-        path: Path,
-        names: Sequence[str],
+        directory: Path,
+        config: RunConfig,
+        data: Data,
         *,
-        every: int,
-        unit: str,
         tell: Callable[[str], None],
+        report: Report | None = None,
     ) -> None:
-        self.path, self.every, self.unit, self.tell = path, every, unit, tell
-        self.keys = ["@".join(parse(name)) for name in names]
+        super().__init__(
+            data.val,
+            "method.backbone",
+            projection_head="method.projection_head",
+            scores=config.watched,
+            every=config.monitor_every,
+            unit=config.monitor_unit,
+            image_size=data.image_size,
+            mean=data.mean,
+            std=data.std,
+        )
+        self.directory, self.config, self.tell, self.report = directory, config, tell, report
+        self.keys = {label(name): "@".join(parse(name)) for name in config.watched}
         self.rows: list[dict[str, str]] = []
+        self.enough = False  # said by report
+
+    @property
+    def path(self) -> Path:
+        return self.directory / MONITOR
 
     def read(self, steps: int) -> None:
         """Keep the rows of the first ``steps`` steps: those the checkpoint knows."""
@@ -316,83 +283,69 @@ class Monitor(pl.Callback):
                 rows = list(csv.DictReader(file))
             self.rows = [row for row in rows if int(row["step"]) <= steps]
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
+    @property
+    def best(self) -> int | None:
+        """Which row is the best by the first score, the earliest of equals; None where none is."""
+        key = next(iter(self.keys.values()))
+        better = SCORES[key.partition("@")[0]].better
+        values = [quality(better, float(row.get(key) or math.nan)) for row in self.rows]
+        known = [(value, -number) for number, value in enumerate(values) if value == value]
+        return -max(known)[1] if known else None
+
+    def best_look(self) -> dict[str, Any] | None:
+        """For result.json."""
+        if self.best is None:
+            return None
+        key, row = next(iter(self.keys.values())), self.rows[self.best]
+        place = {name: int(row[name]) for name in ("epoch", "step")}
+        return {"score": key, "value": float(row[key]), **place}
+
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
+        if "start_views" in self.monitor.needs:
+            with torch.random.fork_rng(devices=[]):
+                before = starting_backbone(self.config, module.data)[0].to(module.device)
+            self.monitor.begin(before)
+
+    def _received(
+        self, trainer: pl.Trainer, module: pl.LightningModule, values: dict[str, float]
     ) -> None:
-        if self.unit == "step" and trainer.global_step % self.every == 0:
-            self._look(trainer, module)
+        found = {key: values[name] for name, key in self.keys.items()}
+        row = {"epoch": trainer.current_epoch + 1, "step": trainer.global_step, **found}
+        self.rows.append({name: str(value) for name, value in row.items()})
+        if trainer.is_global_zero:
+            names = list(dict.fromkeys(name for row in self.rows for name in row))
+            with atomic(self.path) as file:
+                writer = csv.DictWriter(file, names, lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(self.rows)
+            self.tell(f"step {row['step']}: " + ", ".join(f"{k} {v:.4g}" for k, v in found.items()))
+        if self.config.keep == "best" and self.best == len(self.rows) - 1:
+            trainer.save_checkpoint(self.directory / BEST)
+        if self.report is not None:
+            said = trainer.is_global_zero and bool(self.report(row))
+            self.enough = trainer.strategy.broadcast(said)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if self.unit == "epoch" and (trainer.current_epoch + 1) % self.every == 0:
-            self._look(trainer, module)
+        super().on_train_epoch_end(trainer, module)
+        if self.enough or self.waited:
+            trainer.should_stop = True
 
-    def _look(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        assert isinstance(module, Run)
-        if not trainer.is_global_zero:
-            return
-        values = measure(module, self.keys)
-        place = {"epoch": trainer.current_epoch + 1, "step": trainer.global_step}
-        self.rows.append({name: str(value) for name, value in (place | values).items()})
-        names = list(dict.fromkeys(name for row in self.rows for name in row))
-        with atomic(self.path) as file:
-            writer = csv.DictWriter(file, names, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(self.rows)
-        for logger in trainer.loggers:
-            logger.log_metrics(values, step=trainer.global_step)
-        found = ", ".join(f"{key} {value:.4g}" for key, value in values.items())
-        self.tell(f"step {trainer.global_step}: {found}")
-
-
-def measure(module: Run, keys: Sequence[str]) -> dict[str, float]:
-    """Each score by its key; what is undefined, as of a diverged network, is NaN."""
-    try:
-        return _measure(module, keys)
-    except ValueError:  # NaN or inf in features or kernels: the guard says so
-        return dict.fromkeys(keys, math.nan)
-
-
-def _measure(module: Run, keys: Sequence[str]) -> dict[str, float]:
-    method, data = module.method, module.data
-    needs = {SCORES[key.partition("@")[0]].needs for key in keys}
-    images = data.val.subset(range(min(IMAGES, len(data.val))))
-    scores = Scores(keys, repeats=0)
-    layer = deepest_rbf_layer(method.projection_head)
-    common: dict[str, Any] = {"mean": data.mean, "std": data.std, "image_size": data.image_size}
-    plain = views = Layers(backbone=torch.zeros(0))
-    if "features" in needs:
-        plain = extract_layers(method.backbone, method.projection_head, images, **common)
-    drawn: dict[str, Any] = {"view": module.views[0], "q": VIEWS, "seed": module.config.seed}
-    if needs & set(FROM_VIEWS):
-        views = extract_layers(method.backbone, method.projection_head, images, **drawn, **common)
-    turned = start = Layers(backbone=torch.zeros(0))
-    if "rotations" in needs:
-        turned = extract_layers(
-            method.backbone, method.projection_head, images, turned=True, **common
-        )
-    if "start_views" in needs:
-        with torch.random.fork_rng(devices=[]):
-            before = starting_backbone(module.config, data)[0].to(module.device).eval()
-        start = extract_layers(before, None, images, **drawn, **common)
-    for name in ("backbone", "projector"):
-        layers = {"features": plain, "views": views, "rotations": turned, "start_views": start}
-        found = {key: getattr(value, name) for key, value in layers.items()}
-        scores.update(name, **{k: v for k, v in found.items() if v is not None and len(v)})
-    if layer is not None:
-        scores.update("kernels", kernels=load_kernels(layer.state_dict())[-1])
-        if views.kernel_input is not None:
-            nearest, activations, distances = layer.answers(views.kernel_input.to(layer.centers))
-            scores.update("kernels", nearest=nearest, activations=activations, distances=distances)
-    return {score.key: score.value for score in scores.compute()}
+    @property
+    def waited(self) -> bool:
+        """Whether as many looks as --patience allows have passed since the best."""
+        patience, best = self.config.patience, self.best
+        if patience is None or best is None:
+            return False
+        return len(self.rows) - 1 - best >= patience
 
 
 def check_monitor(config: RunConfig, data: Data) -> None:
     """Unknown names, kernel scores without kernels, too few images: before anything is written."""
-    for name in config.monitor:
+    for name in config.watched:
         score, layer = parse(name)
         if layer == "kernels" and not config.head.startswith("rbfn"):
             raise ValueError(f"monitor: {score} needs an RBFN head, not {config.head}")
-    if config.monitor and len(data.val) < LEAST_IMAGES:
+    if config.watched and len(data.val) < LEAST_IMAGES:
         found = len(data.val)
         needed = f"{LEAST_IMAGES} validation images"
         raise ValueError(f"monitor needs {needed}, {data.name} has {found}")

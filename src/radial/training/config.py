@@ -160,6 +160,9 @@ class RunConfig:
         threads: of torch on the CPU; by default torch's choice.
         compile: networks by torch.compile: on, off, or auto, where the steps to come repay it. The
             result is the same but for rounding; config.yaml says what was chosen.
+        keep: last, or best: best.ckpt too, of the look at which the first score of monitor was best
+            (view_retrieval, if none is named).
+        patience: end after the epoch in which so many looks have passed since that score was best.
         save_every: keep a checkpoint every so many epochs; 0 keeps the last only.
         knn: nearest-neighbour accuracy on the validation images after each epoch (uses labels).
         monitor: label-free scores of held-out images, such as rankme, lidar@backbone, sns_width.
@@ -180,8 +183,8 @@ class RunConfig:
         "optimisation": "epochs batch_size optimizer base_lr weight_decay warmup_epochs "
         "kernel_lr_scale shape_lr_scale",
         "machine": "precision accelerator devices num_nodes threads compile",
-        "what is kept and watched": "out save_every knn monitor monitor_every monitor_unit loggers "
-        "on_collapse",
+        "what is kept and watched": "out keep patience save_every knn monitor monitor_every "
+        "monitor_unit loggers on_collapse",
     }
 
     method: str = "simclr"
@@ -232,6 +235,8 @@ class RunConfig:
     num_nodes: int = 1
     threads: int | None = None
     compile: Literal["auto", "on", "off"] = "off"
+    keep: Literal["last", "best"] = "last"
+    patience: int | None = None
     save_every: int = 0
     knn: bool = False
     monitor: tuple[str, ...] = ()
@@ -250,6 +255,7 @@ class RunConfig:
         check_choice("accelerator", self.accelerator, NAMES)
         check_choice("compile", self.compile, ("auto", "on", "off"))
         check_choice("on_collapse", self.on_collapse, ("warn", "stop"))
+        check_choice("keep", self.keep, ("last", "best"))
         check_choice("monitor_unit", self.monitor_unit, ("epoch", "step"))
         for name in ("loggers", "monitor"):
             if isinstance(getattr(self, name), str):
@@ -290,6 +296,12 @@ class RunConfig:
             raise ValueError("the learning rate is known once batch_size and base_lr are")
         return self.base_lr * self.batch_size / 256
 
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """The scores of the monitor; the first decides what is best."""
+        decides = self.keep == "best" or self.patience is not None
+        return self.monitor or (("view_retrieval",) if decides else ())
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in config.yaml.
 
@@ -314,7 +326,7 @@ _SIZES = {
     "image_size": 16, "max_bad_images": 0, "workers": 0, "hidden_dim": 1, "output_dim": 1,
     "num_layers": 2, "num_kernels": 1, "queue_size": 0, "prototypes": 2, "epochs": 1,
     "batch_size": 2, "seed": 0, "devices": 1, "num_nodes": 1, "threads": 1, "save_every": 0,
-    "monitor_every": 1,
+    "patience": 1, "monitor_every": 1,
 }  # fmt: skip
 _NUMBERS = {
     "color_strength": (0.0, 2.0), "min_scale": (1e-3, 1.0), "temperature": (1e-4, 1e4),

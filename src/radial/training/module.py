@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -11,7 +10,6 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from torch import Generator, Tensor
-from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 from radial.data import Data, Images
@@ -22,12 +20,7 @@ from radial.rbf.optim import parameter_groups
 from radial.training.build import EpochBatches, generator, key, learning_rate
 from radial.training.compilation import called
 from radial.training.config import RunConfig
-
-
-def embedding_spread(embeddings: Tensor) -> Tensor:
-    """√d times the mean deviation of unit-length embeddings: 1 isotropic, 0 collapsed."""
-    unit = F.normalize(embeddings.float(), dim=1)
-    return unit.std(0).mean() * math.sqrt(unit.shape[1])
+from radial.training.monitoring import embedding_spread
 
 
 class Run(pl.LightningModule):

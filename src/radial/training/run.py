@@ -36,8 +36,9 @@ from radial.training.callbacks import (
     Checkpoints,
     Guard,
     Metrics,
-    Monitor,
     OnlineKNN,
+    Report,
+    RunMonitor,
     check_monitor,
 )
 from radial.training.compilation import called, compile_networks, worth_compiling
@@ -51,7 +52,6 @@ from radial.training.rundir import (
     KEPT,
     LAST,
     METRICS,
-    MONITOR,
     RESULT,
     SCORES,
     RunResult,
@@ -71,7 +71,7 @@ from radial.verdicts import BORN_DEAD
 PRECISION: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 CHANGEABLE = (
     "epochs", "accelerator", "devices", "num_nodes", "threads", "compile", "workers", "save_every",
-    "knn", "loggers", "on_collapse", "monitor", "monitor_every", "monitor_unit",
+    "keep", "patience", "knn", "loggers", "on_collapse", "monitor", "monitor_every", "monitor_unit",
 )  # fmt: skip
 
 
@@ -81,6 +81,7 @@ def train(
     overwrite: bool = False,
     console: Console | None = None,
     data: Data | None = None,
+    report: Report | None = None,
 ) -> RunResult:
     """Run a config from the start, in its directory.
 
@@ -89,6 +90,9 @@ def train(
         overwrite: replace the run that is in the directory.
         console: where progress is shown; the terminal's by default.
         data: where it is loaded already; else what ``config.data`` names.
+        report: called after each look of the monitor, on rank 0, with its row: epoch, step and the
+            scores by their keys, such as ``view_retrieval@backbone``. The run ends after the epoch
+            in which it returns True; what it raises ends the run at once, to be resumed.
 
     Returns:
         How it ended, as in result.json.
@@ -104,7 +108,7 @@ def train(
     if is_leader():
         check_free(directory, overwrite)
     console = console or Console(stderr=True)
-    return _run(config, directory, None, console, clear=overwrite, data=data)
+    return _run(config, directory, None, console, clear=overwrite, data=data, report=report)
 
 
 def resume(
@@ -112,6 +116,7 @@ def resume(
     *,
     console: Console | None = None,
     data: Data | None = None,
+    report: Report | None = None,
     **changes: Any,
 ) -> RunResult:
     """Go on with a run where its last checkpoint is; more ``epochs`` extend it.
@@ -122,6 +127,7 @@ def resume(
         directory: of the run.
         console: where progress is shown; the terminal's by default.
         data: where it is loaded already.
+        report: as for `train`.
         **changes: fields of `RunConfig`, such as ``epochs=200``.
 
     Returns:
@@ -159,7 +165,8 @@ def resume(
             theirs, mine = getattr(told, name), getattr(config, name)
             if theirs != mine:
                 raise ValueError(f"{directory / LAST} is of {name} {theirs}, not {mine}")
-    return _run(changed, directory, checkpoint, console or Console(stderr=True), data=data)
+    console = console or Console(stderr=True)
+    return _run(changed, directory, checkpoint, console, data=data, report=report)
 
 
 def _run(
@@ -170,6 +177,7 @@ def _run(
     *,
     clear: bool = False,
     data: Data | None = None,
+    report: Report | None = None,
 ) -> RunResult:
     check_processes(config)
     device = device_of(config.accelerator)
@@ -204,22 +212,19 @@ def _run(
         stop=config.on_collapse == "stop",
         tell=tell,
     )
-    monitor = Monitor(
-        directory / MONITOR,
-        config.monitor,
-        every=config.monitor_every,
-        unit=config.monitor_unit,
-        tell=tell,
-    )
+    monitor = None
+    if config.watched:
+        monitor = RunMonitor(directory, config, parts.data, tell=tell, report=report)
     if checkpoint:
         metrics.read(int(checkpoint["epoch"]) + 1)
-        monitor.read(int(checkpoint["global_step"]))
+        if monitor is not None:
+            monitor.read(int(checkpoint["global_step"]))
     with quiet():
         checkpoints = Checkpoints(directory, config.save_every)
-        callbacks = [
+        callbacks: list[Any] = [
             guard,
             *([OnlineKNN()] if config.knn else []),
-            *([monitor] if config.monitor else []),
+            *([] if monitor is None else [monitor]),
             metrics,
             Bar(console, config.epochs),
             checkpoints,
@@ -265,7 +270,8 @@ def _run(
                 trainer.fit(module, ckpt_path=path, weights_only=True)
         except SystemExit:  # what Lightning makes of Ctrl-C
             raise KeyboardInterrupt(f"go on with: radial train --resume {directory}") from None
-    result = summarise(directory, parts, facts, guard, metrics, trainer)
+    best = None if monitor is None else monitor.best_look()
+    result = summarise(directory, parts, facts, guard, metrics, trainer, best)
     if leader:
         write_atomically(directory / RESULT, to_json(result))
     return result
@@ -312,6 +318,7 @@ def summarise(
     guard: Guard,
     metrics: Metrics,
     trainer: pl.Trainer,
+    best: dict[str, Any] | None,
 ) -> RunResult:
     """What result.json says."""
     config = parts.config
@@ -344,6 +351,7 @@ def summarise(
         batch_norm=batch_norm(config),
         seconds=round(sum(float(row["seconds"]) for row in metrics.rows), 3),
         images_per_second=speeds[len(speeds) // 2] if speeds else None,
+        best=best,
     )
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 CONFIG, DATA, RESULT = "config.yaml", "data.json.gz", "result.json"
 ENVIRONMENT, METRICS, MONITOR = "environment.json", "metrics.csv", "monitor.csv"
 EVALUATION, SCORES = "eval.json", "scores.json"
-LAST, STOPPED = "last.ckpt", "stopped.ckpt"
+LAST, STOPPED, BEST = "last.ckpt", "stopped.ckpt", "best.ckpt"
 KEPT = "checkpoints/epoch-{:03d}.ckpt"  # one every save_every epochs
 
 _PARTS = ("train", "val", "test")
@@ -71,6 +71,7 @@ class RunResult:
         batch_norm: how statistics were shared between ranks.
         seconds: of training.
         images_per_second: likewise.
+        best: score, value, epoch and step of the monitor's best look, where there was one.
     """
 
     directory: str
@@ -98,6 +99,7 @@ class RunResult:
     batch_norm: str
     seconds: float
     images_per_second: float | None
+    best: dict[str, Any] | None = None
 
 
 def check_free(directory: Path, overwrite: bool) -> None:
@@ -129,6 +131,7 @@ def remove_run(directory: Path) -> None:
         SCORES,
         LAST,
         STOPPED,
+        BEST,
         METRICS,
         MONITOR,
         CONFIG,

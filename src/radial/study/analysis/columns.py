@@ -37,7 +37,7 @@ BASELINES: Mapping[str, str] = {
 HOUSEKEEPING = frozenset(
     ("out", "data_root", "max_bad_images", "workers", "accelerator", "devices", "num_nodes",
      "threads", "save_every", "knn", "precision", "monitor", "monitor_every", "monitor_unit",
-     "loggers", "on_collapse")
+     "keep", "loggers", "on_collapse")
 )  # fmt: skip
 # Settings that belong to a head: two heads are compared with all other settings equal.
 HEAD_SETTINGS = frozenset(
