@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test test-slow check format bench clean
+.PHONY: help demo test test-slow check format docs bench clean
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -35,9 +35,12 @@ format: $(STAMP)  ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(STAMP)  ## the site, in site/; a broken link or a missing docstring fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # learning.py needs a folder of images and an hour: by hand
 bench: $(STAMP)  ## every benchmark; each prints ratios measured side by side
 	for script in $(filter-out benchmarks/measure.py benchmarks/learning.py,$(wildcard benchmarks/*.py)); do echo; echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:  ## remove the environment and what demo wrote
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) demo site

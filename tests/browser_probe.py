@@ -17,9 +17,12 @@ TELL = 'document.title = "probe " + btoa(unescape(encodeURIComponent(JSON.string
 
 
 def browse(
-    text: str, probe: str, folder: Path, width: int = 1280
+    text: str, probe: str, folder: Path, width: int = 1280, server: str | None = None
 ) -> tuple[dict[str, Any], list[str]]:
-    """The findings of ``probe``, put into the page's head, and the lines of the console."""
+    """The findings of ``probe``, put into the page's head, and the lines of the console.
+
+    With ``server`` the page is asked for there, not from the disk.
+    """
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
     browser = next(filter(None, map(shutil.which, names)), None)
     if browser is None:
@@ -30,8 +33,9 @@ def browse(
         --disable-background-networking --disable-component-update --disable-sync
         --virtual-time-budget=30000 --enable-logging=stderr --v=0 --dump-dom"""
     size, profile = f"--window-size={width},1000", f"--user-data-dir={folder / 'profile'}"
+    place = f"{server}/page.html" if server else file.as_uri()
     done = subprocess.run(
-        [browser, *options.split(), size, profile, file.as_uri()],
+        [browser, *options.split(), size, profile, place],
         capture_output=True, text=True, timeout=180, check=True, encoding="utf-8",
     )  # fmt: skip
     complaints = [s for s in done.stderr.splitlines() if "CONSOLE" in s or "Uncaught" in s]

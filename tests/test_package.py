@@ -19,7 +19,8 @@ from radial.cli.terminal import Parser, found
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-GUIDE = (ROOT / "docs" / "GUIDE.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md", *sorted(ROOT.glob("docs/tasks/*.md"))]
+TEXTS = {page.stem: page.read_text(encoding="utf-8") for page in PAGES}
 
 
 def python(code: str) -> str:
@@ -67,13 +68,15 @@ def test_registry_is_where_the_readme_says() -> None:
     assert "gaussian" in radial.functions.RADIAL_FUNCTIONS
 
 
-@pytest.mark.parametrize(("text", "least"), [(README, 1), (GUIDE, 4)], ids=["README", "GUIDE"])
+BLOCK = re.compile(r"```python\n(.*?)```(?:\n+```text\n(.*?)```)?", flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [name for name, text in TEXTS.items() if BLOCK.search(text)])
 def test_examples_run_and_print_what_they_say(
-    text: str, least: int, tmp_path: Path, monkeypatch, capsys
+    page: str, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```(?:\n+```text\n(.*?)```)?", text, flags=re.DOTALL)
-    assert len(blocks) >= least
+    blocks = BLOCK.findall(TEXTS[page])
     namespace: dict = {}
     for code, told in blocks:  # one after the other, as a reader would
         capsys.readouterr()
@@ -91,8 +94,8 @@ def check_print(printed: str, told: str) -> None:
 
 
 def test_commands_parse() -> None:
-    commands = re.findall(r"^\$ radial (.*)$", README + GUIDE, flags=re.MULTILINE)
-    assert len(commands) >= 3
+    commands = re.findall(r"^\$ radial (.*)$", "\n".join(TEXTS.values()), flags=re.MULTILINE)
+    assert len(commands) >= 20
     for command in commands:
         words, known = shlex.split(command, comments=True), cli.COMMANDS
         path = ["radial"]
