@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from radial.checks import check_size
-from radial.data.augmentations import FIXED_VIEWS, View, scoring_view
 from radial.data.at_hand import given_images
+from radial.data.augmentations import FIXED_VIEWS, View, scoring_view
 from radial.evaluation.features import Layers, NotFinite, extract_layers
 from radial.metrics.registry import FROM_VIEWS, LEAST_IMAGES, SCORES, layers_of, parse
 from radial.metrics.scores import Scores
