@@ -42,10 +42,16 @@ def open_picture(
         yield image
 
 
-def read_picture(path: str) -> Image.Image:
-    """The whole image in RGB, turned as its EXIF data say; a DataError where that cannot be."""
+def read_picture(path: str, size: int | None = None) -> Image.Image:
+    """The whole image in RGB, turned as its EXIF data say; a DataError where that cannot be.
+
+    Of a JPEG that is to be made as small as ``size``, libjpeg decodes an eighth, a quarter or half
+    of the side where that leaves twice the size: as good, in a fraction of the time.
+    """
     try:
         with open_picture(path) as image:
+            if size is not None:
+                image.draft(None, (2 * size, 2 * size))
             ImageOps.exif_transpose(image, in_place=True)
             return rgb(image)
     except Exception as error:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 from radial.data import DataError, load_data
-from radial.data.images import decode
+from radial.data.images import decode, square
+from radial.pictures import read_picture
 
 RED = (200, 40, 20)
 
@@ -199,3 +200,27 @@ def test_a_file_that_breaks_later_is_named(make_folder) -> None:
     (path / name).unlink()
     with pytest.raises(DataError, match=rf"cannot read image '.*{name}': No such file"):
         data.train[0]
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_large_jpegs_are_decoded_small(tmp_path: Path, monkeypatch, orientation: int) -> None:
+    y, x = np.mgrid[0:900, 0:1200] / 100.0
+    waves = np.stack([np.sin(x + y), np.cos(x * y / 3), np.sin(3 * x)], 2)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image = Image.fromarray((127.5 * (waves + 1)).astype(np.uint8))
+    path = saved(image, tmp_path / "large.jpg", quality=95, exif=exif)
+    whole = square(read_picture(path), 64).astype(int)
+    sizes: list[tuple[int, int]] = []
+    turn = ImageOps.exif_transpose
+
+    def spy(image: Image.Image, **how: Any) -> None:
+        sizes.append(image.size)
+        turn(image, **how)
+
+    monkeypatch.setattr(ImageOps, "exif_transpose", spy)
+    small = decode(path, 64).astype(int)
+    assert sizes == [(300, 225)]  # a quarter: an eighth would be less than twice the size
+    assert np.abs(small - whole).mean() < 1
+    assert np.abs(small - whole).max() < 12
+    assert np.array_equal(decode(path, 460), square(read_picture(path), 460))

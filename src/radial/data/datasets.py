@@ -11,6 +11,7 @@ import torch
 
 from radial.checks import DataError, check_choice, check_size
 from radial.data.images import Collection, Data, Files, Images, Split, split_own, split_paper
+from radial.data.pixels import disk_limit
 from radial.data.sources import (
     IMAGENET100,
     open_cifar,
@@ -135,7 +136,8 @@ def load_data(
         max_bad: so many unreadable images are skipped, with a warning that names them.
         memory_limit: files whose pixels take less than so many GiB are decoded now and kept;
             others are decoded when asked for, after one pass that checks them, remembered in
-            ``root``.
+            ``root``; so are decoded images, up to RADIAL_PIXELS GiB (16; 0 for none), so that no
+            file is decoded twice.
         threads: that decode; one a core by default.
 
     Returns:
@@ -175,7 +177,14 @@ def load_data(
     if isinstance(store, Files):
         threads = threads or os.cpu_count() or 1
         found = read_files(
-            store, rows, size, root=root, max_bad=max_bad, limit=limit, threads=threads
+            store,
+            rows,
+            size,
+            root=root,
+            max_bad=max_bad,
+            limit=limit,
+            on_disk=disk_limit(),
+            threads=threads,
         )
     else:
         found = hold_pixels(store, rows, size, limit=limit)

@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 from radial.checks import DataError
+from radial.data.pixels import PixelCache
 from radial.pictures import read_picture
 
 Pixels = NDArray[np.uint8]
@@ -43,6 +44,7 @@ class Files:
 
     def __init__(self, root: Path, names: Sequence[str]) -> None:
         self.root = root
+        self.cache: PixelCache | None = None  # of decoded images
         self._names = np.array([os.fsencode(name) for name in names])
 
     def __len__(self) -> int:
@@ -54,9 +56,25 @@ class Files:
     def path(self, index: int) -> str:
         return os.path.join(self.root, self.name(index))
 
+    def read(self, index: int, size: int) -> Pixels:
+        """Decoded, or as the cache remembers it if neither the file's length nor time changed."""
+        path, cache = self.path(index), self.cache
+        if cache is None or cache.size != size:
+            return decode(path, size)
+        try:
+            stat = os.stat(path)
+        except OSError:
+            return decode(path, size)  # which says why it cannot be read
+        key = f"{self.name(index)}\0{stat.st_size}\0{stat.st_mtime_ns}"
+        pixels = cache.get(key)
+        if pixels is None:
+            pixels = decode(path, size)
+            cache.put(key, pixels)
+        return pixels
+
     def decode(self, index: int, size: int) -> Pixels:
         try:
-            return decode(self.path(index), size)
+            return self.read(index, size)
         except DataError as error:
             raise DataError(f"cannot read image {self.path(index)!r}: {error}") from None
 
@@ -68,7 +86,7 @@ def decode(path: str, size: int) -> Pixels:
     is dropped, 16-bit greys are scaled to 8 bits, of animations the first frame is taken.
     Whatever Pillow cannot or will not read (decompression bombs) is a DataError.
     """
-    return square(read_picture(path), size)
+    return square(read_picture(path, size), size)
 
 
 def square(image: Image.Image, size: int) -> Pixels:

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from radial.checks import DataError
-from radial.data.images import Files, Images, Pixels, Split, decode, resized
+from radial.data.images import Files, Images, Pixels, Split, resized
+from radial.data.pixels import PixelCache
 from radial.data.statistics import Counts, in_blocks, mean_std
 from radial.files import write_atomically
 from radial.pictures import open_picture
@@ -27,7 +28,7 @@ from radial.pictures import open_picture
 LARGEST_NATIVE = 96  # folders of square images up to this size are trained at it, others
 USUAL = 224  # at this
 
-_FORMAT = 1  # of what is remembered
+_FORMAT = 2  # of what is remembered; decoding changed
 _BLOCK = 64  # images a thread decodes at a time
 _CHUNK = 512  # images of a tensor counted at a time
 
@@ -68,12 +69,14 @@ def read_files(
     root: Path,
     max_bad: int,
     limit: float,
+    on_disk: float,
     threads: int,
 ) -> Found:
     """Read files once and keep their pixels if they take at most ``limit`` bytes.
 
     What was found is remembered below ``root`` until any of the files changes. If pixels are
-    not kept, that spares the pass over all files the next time.
+    not kept, that spares the pass over all files the next time. Decoded images are remembered
+    there, too, in ``on_disk`` bytes at most.
     """
     key = _survey_key(files, train=split.train, image_size=image_size)
     memory = root / "statistics" / f"{key[:40]}.json"
@@ -89,6 +92,9 @@ def read_files(
         native = native_side(files, accept)
         size = image_size or native or USUAL
         stored = stored_size(size, native)
+    files.cache = PixelCache(
+        root / "pixels", files.root, count=len(files), size=stored, limit=on_disk
+    )
     keep = len(files) * 3 * stored**2 <= limit
     if known and not keep and _still_bad(files, known.bad, stored, max_bad):
         _warn(files, known.bad)
@@ -145,7 +151,7 @@ def _read_all(
         good, bad = {}, {}
         for row in rows:
             try:
-                good[row] = decode(files.path(row), size)
+                good[row] = files.read(row, size)
             except DataError as error:
                 bad[row] = str(error)
         pixels = np.stack(list(good.values())) if good else np.empty((0, 3, size, size), np.uint8)
@@ -171,7 +177,7 @@ def _still_bad(files: Files, rows: list[int], size: int, max_bad: int) -> bool:
     bad = {}
     for row in rows:
         try:
-            decode(files.path(row), size)
+            files.read(row, size)
         except DataError as error:
             bad[row] = str(error)
     _check_bad(files, bad, max_bad)

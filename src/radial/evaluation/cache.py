@@ -25,7 +25,7 @@ from radial.files import cache_folder, write_atomically
 
 GIB = 2**30
 
-_FORMAT = 1  # to be raised when the same key would stand for other features
+_FORMAT = 2  # to be raised when the same key would stand for other features
 _SUFFIX = ".safetensors"
 _CHUNK = 512  # images hashed at a time
 
