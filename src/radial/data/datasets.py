@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from radial.checks import DataError, check_choice, check_size
+from radial.data.decoded import disk_limit
 from radial.data.images import Collection, Data, Files, Images, Split, split_own, split_paper
-from radial.data.pixels import disk_limit
 from radial.data.sources import (
     IMAGENET100,
     open_cifar,

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 from radial.checks import DataError
-from radial.data.pixels import PixelCache
+from radial.data.decoded import PixelCache
 from radial.pictures import read_picture
 
 Pixels = NDArray[np.uint8]

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from radial.checks import DataError
+from radial.data.decoded import PixelCache
 from radial.data.images import Files, Images, Pixels, Split, resized
-from radial.data.pixels import PixelCache
 from radial.data.statistics import Counts, in_blocks, mean_std
 from radial.files import write_atomically
 from radial.pictures import open_picture

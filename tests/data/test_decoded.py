@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from radial.data import DataError, images, load_data
-from radial.data.pixels import PixelCache, disk_limit
+from radial.data.decoded import PixelCache, disk_limit
 
 SIZE = 8
 
@@ -34,7 +34,7 @@ WRITER = f"""
 import hashlib, sys
 from pathlib import Path
 import numpy as np
-from radial.data.pixels import PixelCache
+from radial.data.decoded import PixelCache
 SIZE = {SIZE}
 {inspect.getsource(cache_in)}
 {inspect.getsource(pixels_of)}
