@@ -159,7 +159,7 @@ def test_a_full_disk_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     cache = cache_in(tmp_path)
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.warns(UserWarning, match="cannot keep decoded images.*No space left") as told:
+    with pytest.warns(UserWarning, match="cannot keep more decoded images.*No space left") as told:
         cache.put("a", pixels_of("a"))
     assert len(told) == 1
     cache.put("b", pixels_of("b"))  # a warning would be an error here

@@ -89,7 +89,9 @@ class PixelCache:
             if os.pwrite(self._table.file, pixels.tobytes(), start) == pixels.nbytes:
                 os.pwrite(self._table.file, header.tobytes(), place * _HEADER.itemsize)
         except OSError as error:
-            self._refuse(error)
+            self._refused = True
+            line = f"cannot keep more decoded images in {self.folder}: {error}"
+            warnings.warn(line, stacklevel=2)
 
     def _places(self, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
         assert self._table is not None
@@ -117,8 +119,7 @@ class PixelCache:
             start, shape = headers.nbytes, (capacity, 3, self.size, self.size)
             pixels = np.memmap(path, np.uint8, "r", offset=start, shape=shape)
             return _Table(os.open(path, os.O_RDWR), headers, pixels)
-        except (OSError, ValueError) as error:
-            self._refuse(error)
+        except (OSError, ValueError):  # not to be written: the survey, kept beside, says so
             return None
 
     def _path(self, capacity: int) -> Path:
@@ -145,10 +146,6 @@ class PixelCache:
         with suppress(FileExistsError):  # another process was quicker
             os.link(file.name, path)
         os.unlink(file.name)
-
-    def _refuse(self, error: Exception) -> None:
-        self._refused = True
-        warnings.warn(f"cannot keep decoded images in {self.folder}: {error}", stacklevel=2)
 
 
 class _Table(NamedTuple):
