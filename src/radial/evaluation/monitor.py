@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +19,8 @@ from radial.checks import check_size
 from radial.data.at_hand import given_images
 from radial.data.augmentations import FIXED_VIEWS, View, scoring_view
 from radial.evaluation.features import Layers, NotFinite, extract_layers
-from radial.metrics.registry import FROM_VIEWS, LEAST_IMAGES, SCORES, layers_of, parse
+from radial.files import atomic
+from radial.metrics.registry import FROM_VIEWS, LEAST_IMAGES, SCORES, layers_of, parse, quality
 from radial.metrics.scores import Scores
 from radial.rbf.kernels import load_kernels
 from radial.rbf.layer import deepest_rbf_layer
@@ -98,6 +101,7 @@ class Monitor:
             "batch": batch,
         }
         self._start: Tensor | None = None  # (N, q, F)
+        self._best = -math.inf
 
     @property
     def needs(self) -> set[str]:
@@ -145,6 +149,31 @@ class Monitor:
                 found = {}
         return {label(name): found.get(key, math.nan) for name, key in keys.items()}
 
+    def keep_best(
+        self, model: nn.Module, path: Path | str, backbone: str = "backbone"
+    ) -> dict[str, float]:
+        """One look; where the first score is better than ever before, the model is saved.
+
+        Args:
+            model: whose ``state_dict`` is saved.
+            path: of the file, which is whole at any time.
+            backbone: dotted name of the part of the model that is looked at.
+
+        Returns:
+            As a look does.
+
+        Raises:
+            ValueError: as a look does, or a name that the model does not have.
+        """
+        found = self(part_of(model, backbone))
+        first = next(iter(self.wanted))
+        value = quality(SCORES[self.wanted[first]].better, found[label(first)])
+        if value > self._best:
+            self._best = value
+            with atomic(path, "wb") as file:
+                torch.save(model.state_dict(), file)
+        return found
+
     def _measure(
         self, network: nn.Module, head: nn.Module | None, layer: Any, keys: set[str]
     ) -> dict[str, float]:
@@ -179,6 +208,16 @@ def label(name: str) -> str:
     'view_retrieval_projector'
     """
     return name.replace("@", "_")
+
+
+def part_of(model: nn.Module, name: str) -> Any:
+    """An attribute by its dotted name; a ValueError that names those there are."""
+    try:
+        return attrgetter(name)(model)
+    except AttributeError:
+        known = ", ".join(known for known, _ in model.named_children()) or "none"
+        kind = type(model).__name__
+        raise ValueError(f"{kind} has no {name!r}; its parts are: {known}") from None
 
 
 def _place(name: str, there: dict[str, bool]) -> str:

@@ -7,6 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from radial.metrics.classes import (
+        ACR,
+        Alignment,
+        InfoNCE,
+        LiDAR,
+        NESum,
+        ParticipationRatio,
+        RankMe,
+        StableRank,
+        Uniformity,
+        ViewRetrieval,
+    )
     from radial.metrics.clusters import (
         cluster_learnability,
         kmeans_agreement,
@@ -39,12 +51,22 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "ACR",
     "SCORES",
+    "Alignment",
     "Gallery",
+    "InfoNCE",
+    "LiDAR",
+    "NESum",
+    "ParticipationRatio",
+    "RankMe",
     "Score",
     "ScoreInfo",
     "Scores",
     "Spectra",
+    "StableRank",
+    "Uniformity",
+    "ViewRetrieval",
     "acr",
     "agreement",
     "alignment",
@@ -79,6 +101,10 @@ __all__ = [
 ]
 
 _HOME = {
+    "classes": (
+        "ACR", "Alignment", "InfoNCE", "LiDAR", "NESum", "ParticipationRatio", "RankMe",
+        "StableRank", "Uniformity", "ViewRetrieval",
+    ),
     "clusters": (
         "cluster_learnability", "kmeans_agreement", "kmeans_davies_bouldin", "kmeans_silhouette",
     ),

@@ -95,6 +95,10 @@ class Scores:
         for name in SCORES if names is None else names:
             chosen = parse(name)[0]
             self.wanted |= dict.fromkeys((chosen, at) for at in layers_of(name))
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was collected."""
         self._batches: dict[str, dict[str, list[Tensor]]] = {}
         self._kernels: Kernels | None = None
 

@@ -15,14 +15,13 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module
 from inspect import Signature, signature
-from operator import attrgetter
 from typing import Any, Self
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from radial.checks import check_choice, check_size
-from radial.evaluation.monitor import Monitor, Rows
+from radial.evaluation.monitor import Monitor, Rows, part_of
 from radial.rbf.health import effective_rank
 from radial.verdicts import COLLAPSED, FEWEST_DIMENSIONS, OK, WINDOW, run_verdict
 
@@ -143,8 +142,7 @@ class LabelFreeMonitor(AnyCallback):
         self._looked = trainer.global_step
         values: dict[str, float] = {}
         if trainer.is_global_zero:
-            head = _part(pl_module, self.projection_head, optional=True)
-            values = self.monitor(self._backbone(pl_module), head)
+            values = self.monitor(self._backbone(pl_module), self._head(pl_module))
         values = trainer.strategy.broadcast(values)
         for name, value in values.items():
             pl_module.log(name, value, logger=False, batch_size=1)
@@ -159,18 +157,15 @@ class LabelFreeMonitor(AnyCallback):
         found = _part(pl_module, self.backbone)
         return Rows(found, None if isinstance(found, nn.Module) else pl_module)
 
-
-def _part(pl_module: Any, part: Part, *, optional: bool = False) -> Any:
-    if not isinstance(part, str):
-        return part(pl_module)
-    try:
-        return attrgetter(part)(pl_module)
-    except AttributeError:
-        if optional:
+    def _head(self, pl_module: Any) -> nn.Module | None:
+        try:
+            return _part(pl_module, self.projection_head)  # type: ignore[no-any-return]
+        except ValueError:  # who needs one is told by the monitor
             return None
-        known = ", ".join(name for name, _ in pl_module.named_children()) or "none"
-        kind = type(pl_module).__name__
-        raise ValueError(f"{kind} has no {part!r}; its parts are: {known}") from None
+
+
+def _part(pl_module: Any, part: Part) -> Any:
+    return part_of(pl_module, part) if isinstance(part, str) else part(pl_module)
 
 
 def embedding_spread(embeddings: Tensor) -> Tensor:
