@@ -10,6 +10,7 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
+from radial.metrics import gram, multiview
 from radial.metrics.multiview import lidar
 
 
@@ -130,3 +131,21 @@ def test_delta_has_no_default_and_epsilon_is_checked() -> None:
         lidar(torch.randn(9, 2, 3))
     with pytest.raises(ValueError, match="epsilon must be a finite number of at least 0"):
         lidar(torch.randn(9, 2, 3), delta=1e-4, epsilon=-1.0)
+
+
+@pytest.mark.parametrize(
+    ("exponent", "mean", "tries"), [(0.0, 0.0, 1), (-0.5, 100.0, 1), (-2.0, 3.0, 2)]
+)
+def test_float32_products_are_good_to_1e_6_or_float64_follows(
+    exponent: float, mean: float, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scales = torch.arange(1, 65) ** exponent
+    images = torch.randn(400, 1, 64) * torch.arange(1, 65) ** -0.5 + mean
+    views = images + 0.3 * scales * torch.randn(400, 3, 64)
+    exact = lidar(views.double(), delta=1e-8)
+    kinds = []
+    within = multiview._within
+    monkeypatch.setattr(gram, "_LARGE", 0)  # as of large features
+    monkeypatch.setattr(multiview, "_within", lambda *a: kinds.append(a[-1]) or within(*a))
+    assert lidar(views, delta=1e-8) == pytest.approx(exact, rel=1e-6)
+    assert kinds == [torch.float32, torch.float64][:tries]

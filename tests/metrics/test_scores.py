@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from radial import metrics
+from radial.metrics import compute
 from radial.metrics.compute import BY_IMAGE, COMPUTE, Sample, kernel_scores
 from radial.metrics.registry import LAYERS, SCORES, parse, quality
 from radial.metrics.scores import Score, Scores, compare, half_sample_interval
@@ -62,6 +63,15 @@ assert callable(radial.metrics.lidar) and "torch" in sys.modules
 
 def test_every_score_is_computed_by_one_function() -> None:
     assert list(COMPUTE) == list(SCORES)
+
+
+def test_pairs_are_those_of_the_first_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute, "PAIRS_IMAGES", 64)
+    z = torch.randn(100, 8)
+    for name in ("uniformity", "two_nn"):
+        assert SCORES[name].fn(Sample(features=z)) == COMPUTE[name](Sample(features=z[:64]))
+        assert SCORES[name].fn(Sample(features=z)) == pytest.approx(getattr(metrics, name)(z[:64]))
+        assert "at most 4,096 images" in SCORES[name].settings
 
 
 def test_names_of_the_package_resolve() -> None:

@@ -193,6 +193,8 @@ def kmeans(
     order = torch.randperm(len(z), generator=Generator().manual_seed(seed))
     x = z[order[:_SAMPLES]] if shuffle else z[:_SAMPLES]
     distinct(x, least=clusters + 1)
-    samples = x.double().numpy()
+    samples = x.double()
+    x = samples - samples.mean(0)  # centred and of unit size float32 is enough to tell clusters
     model = KMeans(n_clusters=clusters, n_init=starts, random_state=seed)
-    return Clusters(samples, model.fit_predict(samples))
+    labels = model.fit_predict((x / x.square().mean().sqrt()).float().numpy())
+    return Clusters(samples.numpy(), labels)

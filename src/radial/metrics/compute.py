@@ -25,7 +25,13 @@ from radial.metrics.dimension import mst_dimension, two_nn
 from radial.metrics.gram import Spectra
 from radial.metrics.hypersphere import Pairs, self_cluster, uniformity, w2_uniformity
 from radial.metrics.multiview import alignment, lidar, rotation_probe
-from radial.metrics.registry import LIDAR_DELTA, RETRIEVAL_IMAGES, ROTATION_IMAGES, SCORES
+from radial.metrics.registry import (
+    LIDAR_DELTA,
+    PAIRS_IMAGES,
+    RETRIEVAL_IMAGES,
+    ROTATION_IMAGES,
+    SCORES,
+)
 from radial.metrics.retrieval import Gallery, acr, arc, gacr, info_nce, view_retrieval
 from radial.metrics.separation import (
     agreement,
@@ -80,8 +86,7 @@ class Sample:
 
     @cached_property
     def pairs(self) -> Pairs:
-        assert self.features is not None
-        return Pairs(self.features)
+        return Pairs(self.first("features", PAIRS_IMAGES))
 
     @cached_property
     def clustered(self) -> Clusters:

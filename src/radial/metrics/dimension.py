@@ -16,7 +16,7 @@ import torch
 from torch import Generator, Tensor
 
 from radial.checks import check_number, check_size
-from radial.metrics.gram import Spectra, check_features
+from radial.metrics.gram import Spectra, check_features, gram_matrix
 from radial.metrics.hypersphere import Pairs
 from radial.rbf.functions import squared_norm
 
@@ -104,14 +104,15 @@ def mst_dimension(z: Tensor, *, seed: int = 0) -> float:
     x = z[order.to(z.device)].double()
     x -= x.mean(0)
     norms = squared_norm(x)
-    distances = (norms[:, None] + norms).addmm_(x, x.T, alpha=-2.0).clamp_(min=0.0).sqrt_()
+    product = gram_matrix([x.T], len(x), x.device)  # symmetric: half of the work
+    distances = (norms[:, None] + norms).sub_(product, alpha=2.0).clamp_(min=0.0).sqrt_()
     sizes = [round(len(x) * share) for share in _TREE_SIZES]
     whole = math.log(_tree_length(distances))  # of every draw
     log_length = torch.zeros(len(sizes), dtype=torch.float64)
     for _ in range(_TREE_DRAWS):
         draw = torch.randperm(len(x), generator=generator).to(x.device)
-        parts = (distances[draw[:n]][:, draw[:n]] for n in sizes[:-1])
-        lengths = [math.log(_tree_length(part)) for part in parts]
+        drawn = distances[draw[: sizes[-2]]][:, draw[: sizes[-2]]]  # the smaller parts begin it
+        lengths = [math.log(_tree_length(drawn[:n, :n])) for n in sizes[:-1]]
         log_length += torch.tensor([*lengths, whole], dtype=torch.float64) / _TREE_DRAWS
     log_n = torch.tensor(sizes, dtype=torch.float64).log()
     log_n -= log_n.mean()

@@ -130,16 +130,7 @@ class _Gram:
         self.n, self.d = z.shape
         self.k, self.tall = min(z.shape), self.n >= self.d
         self.rank = min(self.n - 1, self.d)  # at most, without the mean
-        large = self.tall and self.n * self.d**2 >= _LARGE and z.dtype != torch.float64
-        self.dtype = torch.float32 if large and self._fits_float32() else torch.float64
-
-    def _fits_float32(self) -> bool:
-        """Whether squares of the rows are far from overflow."""
-        sizes = torch.linalg.vector_norm(self.z) / self.z.numel() ** 0.5
-        if self.scale is not None:
-            sizes = torch.stack([sizes.double(), self.scale.max(), self.scale.min()])
-        low, high = _FLOAT32_RANGE
-        return bool((sizes > low).all() and (sizes < high).all())
+        self.dtype = product_dtype(z, scale) if self.tall else torch.float64
 
     @cached_property
     def centred(self) -> Tensor:
@@ -247,6 +238,20 @@ class _Gram:
         if self.scale is not None:
             along *= self.scale
         return (gram + along).add_(along[:, None]).sub_(self.mean.square().sum())
+
+
+def product_dtype(z: Tensor, scale: Tensor | None = None) -> torch.dtype:
+    """float32 to try where z (N, D) is large and not float64 and its squares far from overflow.
+
+    ``scale`` (N) is what rows are multiplied by.
+    """
+    if len(z) * z.shape[1] ** 2 < _LARGE or z.dtype == torch.float64:
+        return torch.float64
+    sizes = (torch.linalg.vector_norm(z) / z.numel() ** 0.5).double()
+    if scale is not None:
+        sizes = torch.stack([sizes, scale.max(), scale.min()])
+    low, high = _FLOAT32_RANGE
+    return torch.float32 if bool((sizes > low).all() and (sizes < high).all()) else torch.float64
 
 
 def _eigenvalues(matrix: Tensor) -> Tensor:

@@ -13,11 +13,12 @@ import torch
 from torch import Generator, Tensor
 
 from radial.checks import check_finite, check_number, check_size, check_tensor, needs
-from radial.metrics.gram import check_values, gram_matrix, lengths, row_blocks
+from radial.metrics.gram import check_values, gram_matrix, lengths, product_dtype, row_blocks
 from radial.metrics.registry import ROTATION_IMAGES, ROTATION_VARIANCE
 from radial.metrics.spectra import entropy_rank
 
 _ROUNDING = 1e-24  # a variance of so little of the mean square
+_FLOAT32_RESOLVES = 100.0  # largest variance over what is new in a feature, on average
 TURNS = 4
 _ITERATIONS = 500
 
@@ -68,6 +69,9 @@ def lidar(views: Tensor, *, delta: float, epsilon: float = 1e-7) -> float:
     λ is at most n − 1 long, so n bounds the value: a warning where n ≤ D. Where all images have
     the same mean, Sb is 0 and the value 1: the smallest.
 
+    Of large float32 features the products are float32, summed in float64, where Sw is conditioned
+    so well that this is good to 1e-6; float64 elsewhere.
+
     Args:
         views: (n, q, D), the q ≥ 2 views of one image together.
         delta: added to the diagonal of Sw.
@@ -90,28 +94,53 @@ def lidar(views: Tensor, *, delta: float, epsilon: float = 1e-7) -> float:
     check_number("delta", delta)
     check_number("epsilon", epsilon)
     views = views.detach()
-    n, q, d = views.shape
+    n, _, d = views.shape
     if n <= d:
         warnings.warn(f"LiDAR of {n} images in {d} dimensions is bounded by {n}", stacklevel=2)
     means = torch.cat([x.double().mean(1) for x in row_blocks(views)])  # (n, D)
     centred = means - means.mean(0)
     if float(centred.square().sum()) <= _ROUNDING * float(means.square().sum()):
         return 1.0
-    blocks = zip(row_blocks(views, large=True), row_blocks(means, q * d, large=True))
-    rows = ((x - mean[:, None]).flatten(0, 1) for x, mean in blocks)
+    dtype = product_dtype(views.flatten(0, 1))
+    within, factor = _within(views, delta, dtype)
+    variances, new = within.diagonal(), factor.diagonal().square()  # in what is left of a feature
+    if dtype == torch.float32 and not float((variances.max() / new).mean()) < _FLOAT32_RESOLVES:
+        dtype = torch.float64
+        within, factor = _within(views, delta, dtype)
+    if not bool((factor.diagonal() > 0.0).all()):
+        largest = float(variances.max())
+        raise ValueError(f"delta {delta:g} vanishes beside a within-image variance of {largest:g}")
+    if n > d:
+        between = gram_matrix(
+            (x.to(dtype) for x in row_blocks(centred, large=True)), d, views.device
+        )
+        white = torch.linalg.solve_triangular(factor, between, upper=False)
+        white = torch.linalg.solve_triangular(factor, white.T, upper=False)
+    else:  # the n×n matrix of the same eigenvalues is smaller
+        rows = torch.linalg.solve_triangular(factor, centred.T, upper=False)
+        white = rows.T @ rows
+    values = torch.linalg.eigvalsh(white).clamp_(min=0.0)
+    return entropy_rank(torch.cat([values, values.new_zeros(d - len(values))]), epsilon)
+
+
+def _within(views: Tensor, delta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Sw and its Cholesky factor, (D, D) in float64; the factor is 0 where there is none.
+
+    By q − 1 orthonormal contrasts of the views, HX with H1 = 0: as many rows as there is to know,
+    a q-th less than views. H(X − x_1) is the same, and loses nothing beside a large mean.
+    """
+    from scipy.linalg import helmert
+
+    n, q, d = views.shape
+    contrasts = torch.from_numpy(helmert(q)[:, 1:]).to(views.device, dtype)
+    rows = (
+        (contrasts @ (x[:, 1:] - x[:, :1])).flatten(0, 1)
+        for x in (x.to(dtype) for x in row_blocks(views, large=True))
+    )
     within = gram_matrix(rows, d, views.device).div_(n * q)
     within.diagonal().add_(delta)
     factor, failed = torch.linalg.cholesky_ex(within)
-    if int(failed):
-        largest = float(within.diagonal().max())
-        raise ValueError(f"delta {delta:g} vanishes beside a within-image variance of {largest:g}")
-    white = (
-        torch.linalg.solve_triangular(factor, x.T, upper=False).T
-        for x in row_blocks(centred, large=True)
-    )  # rows whose covariance has the eigenvalues λ, and by them in n×n where that is smaller
-    gram = gram_matrix(white if n > d else [torch.cat(list(white)).T], min(n, d), views.device)
-    values = torch.linalg.eigvalsh(gram).clamp_(min=0.0)
-    return entropy_rank(torch.cat([values, values.new_zeros(d - len(values))]), epsilon)
+    return within, torch.zeros_like(factor) if int(failed) else factor
 
 
 def _check_grouped(views: Tensor, least: int) -> None:

@@ -35,6 +35,7 @@ HEADLINES = (
     "rankme@projector", "rankme@backbone", "sns_width@kernels",
 )  # fmt: skip
 LIDAR_DELTA = 1e-4  # as in the paper; added to the within-image covariance
+PAIRS_IMAGES = 4096  # at most: all their pairs are looked at
 RETRIEVAL_IMAGES = 512  # at most: similarities of all their views are looked at
 RETRIEVAL_SHRINKAGE = 0.1  # of the covariance towards a multiple of the identity
 INFO_NCE_TEMPERATURE = 0.2  # the same for every run, whatever it was trained with
@@ -101,6 +102,7 @@ _RETRIEVAL = (
     f"whitened, shrinkage {RETRIEVAL_SHRINKAGE:g}, mean log rank, at most {RETRIEVAL_IMAGES} images"
 )
 _FEW = f"at most {RETRIEVAL_IMAGES} images"
+_MANY = f"at most {PAIRS_IMAGES:,} images"
 _CHAOS = "Wang et al., 2022, https://arxiv.org/abs/2203.13457"
 _GARC = "Zhang, Wang, Wang, 2025, https://arxiv.org/abs/2511.03114"
 _INFO_NCE = "van den Oord et al., 2018, https://arxiv.org/abs/1807.03748"
@@ -304,7 +306,7 @@ _ENTRIES = (
         "uniformity",
         "log mean Gaussian potential of all pairs",
         needs="features", layer="projector", better="lower",
-        settings="unit length, t 2", reference=_UNIFORMITY,
+        settings=f"unit length, t 2, {_MANY}", reference=_UNIFORMITY, at_most=PAIRS_IMAGES,
     ),
     _entry(
         "w2_uniformity",
@@ -322,14 +324,15 @@ _ENTRIES = (
         "two_nn",
         "intrinsic dimension by the ratio of the two nearest distances",
         needs="features", layer="backbone", better="lower",
-        settings="duplicates left out, 10 % discarded",
+        settings=f"duplicates left out, 10 % discarded, {_MANY}",
         reference="Facco et al., 2017, https://doi.org/10.1038/s41598-017-11873-y",
+        at_most=PAIRS_IMAGES,
     ),
     _entry(
         "mst_dimension",
         "intrinsic dimension by the growth of minimum spanning trees",
         needs="features", layer="backbone", better="lower",
-        settings="duplicates left out, at most 4,096 images",
+        settings=f"duplicates left out, {_MANY}", at_most=PAIRS_IMAGES,
         reference="Costa & Hero, 2004, https://doi.org/10.1109/TSP.2004.831130; "
         "of representations: IdEst, https://arxiv.org/abs/2606.03338",
     ),
@@ -351,13 +354,15 @@ _ENTRIES = (
         "kmeans_silhouette",
         "silhouette of ten k-means clusters; a weak baseline",
         needs="features", layer="backbone", better="higher",
-        settings="10 clusters", reference="scikit-learn",
+        settings=f"10 clusters, best of 3 starts, {_MANY}", reference="scikit-learn",
+        at_most=PAIRS_IMAGES,
     ),
     _entry(
         "kmeans_davies_bouldin",
         "Davies–Bouldin index of ten k-means clusters; a weak baseline",
         needs="features", layer="backbone", better="lower",
-        settings="10 clusters", reference="scikit-learn",
+        settings=f"10 clusters, best of 3 starts, {_MANY}", reference="scikit-learn",
+        at_most=PAIRS_IMAGES,
     ),
 )  # fmt: skip
 
