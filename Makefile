@@ -38,9 +38,12 @@ format: $(STAMP)  ## format and fix what can be fixed
 docs: $(STAMP)  ## the site, in site/; a broken link or a missing docstring fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# learning.py needs a folder of images and an hour: by hand
-bench: $(STAMP)  ## every benchmark; each prints ratios measured side by side
-	for script in $(filter-out benchmarks/measure.py benchmarks/learning.py,$(wildcard benchmarks/*.py)); do echo; echo "== $$script"; $(BIN)/python $$script || exit 1; done
+# learning.py and liveness.py take an hour and half of one: by hand
+BENCHMARKS := $(filter-out $(addprefix benchmarks/,measure.py tables.py learning.py liveness.py),$(wildcard benchmarks/*.py))
+bench: $(STAMP)  ## every benchmark, then the tables of the pages
+	failed=; for script in $(BENCHMARKS); do echo; echo "== $$script"; \
+	$(BIN)/python $$script || failed="$$failed $$script"; done; \
+	$(BIN)/python benchmarks/tables.py && test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 clean:  ## remove the environment and what demo wrote
 	rm -rf $(VENV) demo site

@@ -9,7 +9,7 @@ import argparse
 import math
 from collections.abc import Callable
 
-from measure import MIB, Task, median_seconds, usage, verdict
+from measure import MIB, Task, median_seconds, record, usage, verdict
 
 # ruff: isort: split
 import torch
@@ -60,7 +60,7 @@ FORMS: dict[str, Score] = {
 }
 
 
-def compare(k: int, d: int, rounds: int) -> None:
+def compare(k: int, d: int, rounds: int) -> dict[str, dict[str, float]]:
     """Time and memory at a size that the masked forms can still hold, and the goals for it."""
     c, s = published_draw(k, d)
     leaves = [c.requires_grad_(), s.requires_grad_()]
@@ -82,6 +82,7 @@ def compare(k: int, d: int, rounds: int) -> None:
         for name in list(FORMS)[1:]:
             verdict(f"time < 1x {name}", times[ours] / times[name], most=1.0)
             verdict(f"peak memory ≤ 1/4 of {name}", memory[ours] / memory[name], most=0.25)
+    return {"seconds": times, "peak": memory}  # of both passes
 
 
 def many_kernels(k: int, d: int) -> None:
@@ -131,9 +132,10 @@ def main() -> None:
 
     values()
     differences()
-    compare(4096, 2048, args.rounds)
+    figures = compare(4096, 2048, args.rounds)
     if not args.quick:
         many_kernels(65_536, 128)
+    record("sns", figures)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ from radial.cli import main
 from radial.study import executors
 from radial.study.claims import claim
 from radial.study.executors import VARIABLES, shares
+from radial.study.nursery import Nursery
 from radial.study.plan import Study
 from radial.study.store import Store
 
@@ -133,3 +136,32 @@ def test_a_pipe_is_told_at_once_and_when_runs_start_and_end(tmp_path: Path, tiny
     executors.watch(store, session, console, workers=1, each=each)
     ends = [f"{run.id} failed: ValueError: no" for run in (first, second)]
     assert told.getvalue().splitlines()[2:] == ends
+
+
+def test_workers_are_forks_of_one_process_that_has_imported_everything(
+    tmp_path: Path, tiny: Make
+) -> None:
+    store = Store(tmp_path / "study")
+    store.create(tiny(heads={"default": {}}, seeds=[0, 1], score=False, evaluate=False))
+    arguments = [str(store.path), "--session", "s", "--threads", "1", "--limit", "1"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with (tmp_path / "log").open("wb") as log:
+        nursery = Nursery(arguments, environment, log)
+        try:
+            workers = [nursery.start(), nursery.start()]
+            tasks = Path(f"/proc/{nursery.process.pid}/task")
+            if tasks.is_dir():  # a lock that another thread holds would stay locked in a fork
+                assert len(list(tasks.iterdir())) == 1
+            assert workers[0].poll() is None
+            with pytest.raises(subprocess.TimeoutExpired):
+                workers[0].wait(timeout=0.0)
+            assert [worker.wait() for worker in workers] == [0, 0]
+            assert [worker.poll() for worker in workers] == [0, 0]
+            ended = nursery.start()
+            ended.kill()
+            assert ended.wait() == -signal.SIGKILL
+            nursery.process.kill()  # who asks after that learns it from the nursery's end
+            assert nursery.start().poll() == -signal.SIGKILL
+        finally:
+            nursery.close()
+    assert (tmp_path / "log").read_text().count(" complete\n") == 2

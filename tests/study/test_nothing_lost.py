@@ -70,9 +70,9 @@ def command(pid: int) -> bytes:
 
 
 def workers_of(store: Store) -> list[int]:
-    """Processes that work on this study, whoever started them."""
+    """Processes that work on this study, whoever started them, and the one they are forks of."""
     place = str(store.path).encode()
-    return [p for p in pids() if b"radial.study.worker" in command(p) and place in command(p)]
+    return [p for p in pids() if b"radial.study." in command(p) and place in command(p)]
 
 
 def wait_for(what: Callable[[], object]) -> None:

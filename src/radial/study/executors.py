@@ -25,6 +25,7 @@ from rich.text import Text
 from radial.checks import check_size, one_line
 from radial.files import write_atomically
 from radial.study.claims import MOST
+from radial.study.nursery import Forked, Nursery
 from radial.study.store import STUDY, State, Store, Watcher, count, headline, table
 
 POLL = 0.5  # seconds
@@ -73,20 +74,28 @@ def run_local(store: Store, *, workers: int, threads: int, console: Console) -> 
     """A pool of processes until every run is complete or has failed once.
 
     A worker that dies is replaced: its run is taken up where its last checkpoint is. Workers end
-    with this process, so that a runner that is killed leaves none behind. Where there are GPUs,
-    each worker sees one of them, or as many as its runs have devices.
+    with this process, so that a runner that is killed leaves none behind. They are forks of one
+    process that has imported everything (:mod:`radial.study.nursery`). Where there are GPUs they
+    are not, since CUDA does not survive a fork: each is a process of its own and sees one of them,
+    or as many as its runs have devices.
     """
     session, devices = new_session(), gpus()
     each_needs = max(run.config.devices for run in store.study().runs())
-    command = [sys.executable, "-m", "radial.study.worker", str(store.path)]
-    command += ["--session", session, "--threads", str(threads), "--parent", str(os.getpid())]
-    pool: dict[int, subprocess.Popen[bytes]] = {}  # by slot
+    arguments = [str(store.path), "--session", session, "--threads", str(threads)]
+    command = [sys.executable, "-m", "radial.study.worker", *arguments]
+    command += ["--parent", str(os.getpid())]
+    nurseries: list[Nursery] = []  # the last one works, or has died
+    pool: dict[int, subprocess.Popen[bytes] | Forked] = {}  # by slot
     ended: list[tuple[int, int]] = []  # how many runs were finished when a worker left, and how
     store.path.joinpath("logs").mkdir(exist_ok=True)
     with store.path.joinpath("logs", "workers.log").open("ab") as log:
 
-        def start(slot: int) -> subprocess.Popen[bytes]:
+        def start(slot: int) -> subprocess.Popen[bytes] | Forked:
             environment = os.environ | {name: str(threads) for name in VARIABLES}
+            if not devices and hasattr(os, "fork"):
+                if not nurseries or nurseries[-1].process.poll() is not None:
+                    nurseries.append(Nursery(arguments, environment, log))
+                return nurseries[-1].start()
             if devices:
                 chosen = [
                     devices[(slot * each_needs + i) % len(devices)] for i in range(each_needs)
@@ -115,6 +124,8 @@ def run_local(store: Store, *, workers: int, threads: int, console: Console) -> 
             return watch(store, session, console, workers=workers, each=top_up)
         finally:
             _end(list(pool.values()))
+            for nursery in nurseries:
+                nursery.close()
 
 
 def gpus() -> list[str]:
@@ -133,7 +144,7 @@ def _last_line(file: str | Path) -> str:
     return f"{lines[-1] if lines else 'no message'} (see {file})"
 
 
-def _end(pool: list[subprocess.Popen[bytes]]) -> None:
+def _end(pool: list[subprocess.Popen[bytes] | Forked]) -> None:
     for worker in pool:
         worker.send_signal(signal.SIGTERM)
     for worker in pool:
