@@ -4,7 +4,8 @@
 
 Each is a new process, timed from outside in interleaved rounds: `import torch`, a head of radial's,
 torch and one step of a small network, and a worker of a study until the first step of
-its first run. Medians, written to results/startup.json.
+its first run; alone, as on a cluster, and as the fork of a study's nursery, which has imported
+everything before. Medians, written to results/startup.json.
 """
 
 from __future__ import annotations
@@ -52,12 +53,26 @@ Run.on_train_batch_end = first_step_done
 worker.work(limit=1)
 raise SystemExit("no step was made")
 """
+NURSERY = f"""
+import importlib, os, sys, time
+from radial.study.nursery import PRELOADED
+for name in PRELOADED:
+    importlib.import_module(name)
+began = time.perf_counter()
+if (pid := os.fork()) == 0:
+    exec({WORKER!r})
+if os.waitpid(pid, 0)[1]:
+    sys.exit("the worker failed")
+print(time.perf_counter() - began)
+"""
 
 
 def seconds(code: str, *arguments: str) -> float:
+    """Of a process, or as it prints them."""
     begin = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code, *arguments], check=True)
-    return time.perf_counter() - begin
+    command = [sys.executable, "-c", code, *arguments]
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return float(said) if said else time.perf_counter() - begin
 
 
 def main(arguments: list[str]) -> int:
@@ -72,15 +87,17 @@ def main(arguments: list[str]) -> int:
                 ("import a head", HEAD),
                 ("torch and a step", STEP),
                 ("a worker's first step", WORKER),
+                ("a forked worker's first step", NURSERY),
             ):
-                taken = seconds(code, str(Path(scratch) / f"study-{number}"))
+                taken = seconds(code, str(Path(scratch) / f"{name}-{number}"))
                 times.setdefault(name, []).append(taken)
     medians = {name: statistics.median(taken) for name, taken in times.items()}
     for name, value in medians.items():
-        print(f"  {name:<24}{value:>8.2f} s")
-    torch, head, step, worker = medians.values()
+        print(f"  {name:<30}{value:>8.2f} s")
+    torch, head, step, worker, forked = medians.values()
     verdict("from radial import RBFNProjectionHead / import torch", head / torch, most=1.15)
     verdict("a new worker's first step, s beyond torch's and one step", worker - step, most=4.0)
+    verdict("a further worker's of the pool, s beyond that", forked - step, most=4.0)
     record("startup", {"seconds": medians, "rounds": times})
     return 0
 
