@@ -108,10 +108,10 @@ def run_local(store: Store, *, workers: int, threads: int, console: Console) -> 
         def top_up(left: int, running: int, finished: int) -> None:
             for slot in range(workers if left else 0):
                 worker = pool.get(slot)
-                if worker is not None and worker.poll() is None:
-                    continue
                 if worker is not None:
-                    ended.append((finished, worker.returncode))
+                    if (code := worker.poll()) is None:
+                        continue
+                    ended.append((finished, code))
                 idle = [code for when, code in ended if when == finished]
                 if len(idle) > MOST * (MOST + workers):  # and no run came to an end
                     why = f"workers die at once: {_last_line(log.name)}"

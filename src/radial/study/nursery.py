@@ -48,7 +48,7 @@ class Nursery:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                command, env=environment, stdin=theirs, stdout=log, stderr=log
+                command, env=environment, stdin=theirs.fileno(), stdout=log, stderr=log
             )
         self._socket = ours
         self._answers = ours.makefile("r")
