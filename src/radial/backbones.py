@@ -1,8 +1,10 @@
 """Backbones: images (B, 3, H, W) to features (B, F), by name, with or without trained weights.
 
-Names: torchvision's `resnet18`, `resnet34`, `resnet50`; lightly's narrow ResNets as
-`resnet9-w0.25` (depth 9, 18, 34 or 50, then the width); small ViTs for small images as
-`vit-tiny-p4` (nano, tiny or small, then the side of a patch); any timm model as `timm:NAME`.
+Names: torchvision's `resnet18`, `resnet34`, `resnet50`, its other classifiers as
+`torchvision:NAME`; lightly's narrow ResNets as `resnet9-w0.25` (depth 9, 18, 34 or 50, then the
+width); the CIFAR ResNets of He et al. as `resnet20-cifar` (20, 32, 44, 56 or 110); small ViTs for
+small images as `vit-tiny-p4` (nano, tiny or small, then the side of a patch); any timm model as
+`timm:NAME`, also `timm:hf-hub:ORG/NAME` and `timm:local-dir:PATH`.
 State-dict keys are those of the library a backbone comes from, so exports load there as they are.
 """
 
@@ -27,12 +29,14 @@ TORCHVISION = ("resnet18", "resnet34", "resnet50")
 VITS = {"nano": (96, 6, 3), "tiny": (192, 12, 3), "small": (384, 12, 6)}  # width, depth, heads
 KNOWN = (
     f"{', '.join(TORCHVISION)}, resnet(9|18|34|50)-wWIDTH such as resnet9-w0.25, "
-    f"vit-({'|'.join(VITS)})-pPATCH such as vit-tiny-p4, timm:NAME"
+    f"vit-({'|'.join(VITS)})-pPATCH such as vit-tiny-p4, resnet(20|32|44|56|110)-cifar, "
+    "torchvision:NAME, timm:NAME"
 )
 SMALL_STEM = "small images: 3x3 convolution, no pooling"
 IMAGENET_STEM = "ImageNet: 7x7 convolution, stride 2, max-pool"
 NARROW_STEM = "lightly: 3x3 convolution, no pooling"
 TIMM_STEM = "as built by timm, also for small images"
+TIMM_PLACES = ("hf-hub:", "hf_hub:", "local-dir:")  # where timm finds more than its own list
 SMALL_BELOW, MIN_SIZE = 64, 16  # pixels
 
 
@@ -97,6 +101,39 @@ def _corrupts(conv: nn.Conv2d) -> bool:
     narrow = conv.in_channels // conv.groups < 32  # twice the widest vectors there are
     strided = conv.kernel_size == (1, 1) and max(conv.stride) > 1
     return narrow and strided and not isinstance(conv, StridedPointwise)
+
+
+class CifarResNet(nn.Module):
+    """He et al.'s ResNet for CIFAR: three stages of 16, 32, 64 channels, shortcuts without weights.
+
+    Where the map halves, the shortcut takes every second pixel and pads channels with zeros on
+    both sides (their option A), as in the files that are commonly passed on. (B, 3, H, W) to (B, 64).
+    """
+
+    def __init__(self, depth: int) -> None:
+        from torchvision.models.resnet import BasicBlock
+
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)
+        before = 16
+        for stage, width in enumerate((16, 32, 64), start=1):
+            blocks = []
+            for number in range((depth - 2) // 6):
+                stride = 2 if stage > 1 and number == 0 else 1
+                blocks.append(BasicBlock(before, width, stride, _padded if stride > 1 else None))
+                before = width
+            self.add_module(f"layer{stage}", nn.Sequential(*blocks))
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = F.relu(self.bn1(self.conv1(images)))
+        for stage in (self.layer1, self.layer2, self.layer3):
+            maps = stage(maps)
+        return maps.mean((2, 3))
+
+
+def _padded(maps: Tensor) -> Tensor:
+    channels = maps.shape[1] // 2
+    return F.pad(maps[:, :, ::2, ::2], (0, 0, 0, 0, channels, channels))
 
 
 def build_backbone(
@@ -197,29 +234,66 @@ def _build(name: str, image_size: int, stem: str, weights: str | None) -> tuple[
         return _vit(name, vit[1], int(vit[2]), image_size), TIMM_STEM
     if name in TORCHVISION:
         return _torchvision(name, stem, weights), stem
+    if name.startswith("torchvision:"):
+        return _classifier(name.removeprefix("torchvision:"), image_size, weights), IMAGENET_STEM
+    if cifar := re.fullmatch(r"resnet(20|32|44|56|110)-cifar", name):
+        if weights is not None:
+            raise _unknown_weights(name, weights, ())
+        needs("score", "torchvision")
+        return CifarResNet(int(cifar[1])), SMALL_STEM
     raise ValueError(f"unknown backbone {name!r}; known: {KNOWN}")
 
 
 def _torchvision(name: str, stem: str, weights: str | None) -> nn.Module:
     needs("score", "torchvision")
-    from torchvision.models import get_model, get_model_weights
+    from torchvision.models import get_model
 
-    known = get_model_weights(name).__members__
-    if weights is not None and weights not in known:
-        raise _unknown_weights(name, weights, known)
     module: nn.Module = get_model(name)
     module.fc = nn.Identity()
     if stem == SMALL_STEM:
         conv = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
         nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
         module.conv1, module.maxpool = conv, nn.Identity()
-    if weights is not None:
-        try:
-            tensors = known[weights].get_state_dict(check_hash=True, weights_only=True)
-        except Exception as error:  # the network, the disk, or a damaged file in torch's cache
-            raise ValueError(f"cannot get {weights} of {name}: {one_line(error)}") from error
-        complaint = f"{weights} does not fit {name}"
-        load_into(module, fitting(tensors, module.state_dict()), complaint)
+    return _with_weights(module, name, weights)
+
+
+def _classifier(name: str, image_size: int, weights: str | None) -> nn.Module:
+    """Any classifier of torchvision's, giving what its last linear layer sees."""
+    needs("score", "torchvision")
+    from torchvision import models
+
+    known = models.list_models(module=models)
+    if name not in known:
+        raise ValueError(f"unknown torchvision model {name!r}; nearest: {_nearest(name, known)}")
+    options: dict[str, Any] = {"image_size": image_size} if name.startswith("vit_") else {}
+    if name in ("googlenet", "inception_v3"):  # their own initialisation takes half a minute
+        options = {"init_weights": False, "transform_input": weights is not None}
+    try:
+        module: nn.Module = models.get_model(name, **options)
+    except (ValueError, RuntimeError) as error:  # a ViT's patches must tile the image
+        raise ValueError(f"torchvision:{name} at {image_size} px: {one_line(error)}") from error
+    if name.startswith("squeezenet"):
+        module.classifier = nn.AdaptiveAvgPool2d(1)  # its classes are made by a convolution
+    else:
+        last = [key for key, part in module.named_modules() if isinstance(part, nn.Linear)][-1]
+        last = {"googlenet": "fc", "inception_v3": "fc"}.get(name, last)  # others stand behind it
+        module.set_submodule(last, nn.Identity())
+    return _with_weights(module, name, weights)
+
+
+def _with_weights(module: nn.Module, name: str, weights: str | None) -> nn.Module:
+    from torchvision.models import get_model_weights
+
+    if weights is None:
+        return module
+    known = get_model_weights(name).__members__
+    if weights not in known:
+        raise _unknown_weights(name, weights, known)
+    try:
+        tensors = known[weights].get_state_dict(check_hash=True, weights_only=True)
+    except Exception as error:  # the network, the disk, or a damaged file in torch's cache
+        raise ValueError(f"cannot get {weights} of {name}: {one_line(error)}") from error
+    load_into(module, fitting(tensors, module.state_dict()), f"{weights} does not fit {name}")
     return module
 
 
@@ -257,9 +331,9 @@ def _timm(name: str, image_size: int, weights: str | None) -> nn.Module:
     needs("timm", "timm")
     import timm
 
-    if not timm.is_model(name):
-        near = difflib.get_close_matches(name, timm.list_models(), n=5, cutoff=0.4)
-        raise ValueError(f"unknown timm model {name!r}; nearest: {', '.join(near) or 'none'}")
+    if not name.startswith(TIMM_PLACES) and not timm.is_model(name):
+        near = _nearest(name, timm.list_models())
+        raise ValueError(f"unknown timm model {name!r}; nearest: {near}")
     if weights not in (None, "DEFAULT"):
         raise _unknown_weights(f"timm:{name}", str(weights), ("DEFAULT",))
     options: dict[str, Any] = {"num_classes": 0, "pretrained": weights == "DEFAULT"}
@@ -273,6 +347,10 @@ def _timm(name: str, image_size: int, weights: str | None) -> nn.Module:
     except Exception as error:  # an unknown tag, a size its patches cannot tile, the network
         raise ValueError(f"cannot build 'timm:{name}': {one_line(error)}") from error
     return module
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    return ", ".join(difflib.get_close_matches(name, list(known), n=5, cutoff=0.4)) or "none"
 
 
 def _unknown_weights(name: str, weights: str, known: Iterable[str]) -> ValueError:
