@@ -36,7 +36,7 @@ SMALL_STEM = "small images: 3x3 convolution, no pooling"
 IMAGENET_STEM = "ImageNet: 7x7 convolution, stride 2, max-pool"
 NARROW_STEM = "lightly: 3x3 convolution, no pooling"
 TIMM_STEM = "as built by timm, also for small images"
-TIMM_PLACES = ("hf-hub:", "hf_hub:", "local-dir:")  # where timm finds more than its own list
+TIMM_PLACES = ("hf-hub:", "local-dir:")  # where timm finds more than its own list
 SMALL_BELOW, MIN_SIZE = 64, 16  # pixels
 
 
@@ -107,7 +107,7 @@ class CifarResNet(nn.Module):
     """He et al.'s ResNet for CIFAR: three stages of 16, 32, 64 channels, shortcuts without weights.
 
     Where the map halves, the shortcut takes every second pixel and pads channels with zeros on
-    both sides (their option A), as in the files that are commonly passed on. (B, 3, H, W) to (B, 64).
+    both sides (their option A), as in the files commonly passed on. (B, 3, H, W) to (B, 64).
     """
 
     def __init__(self, depth: int) -> None:
@@ -126,8 +126,8 @@ class CifarResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         maps = F.relu(self.bn1(self.conv1(images)))
-        for stage in (self.layer1, self.layer2, self.layer3):
-            maps = stage(maps)
+        for stage in (1, 2, 3):
+            maps = self.get_submodule(f"layer{stage}")(maps)
         return maps.mean((2, 3))
 
 

@@ -27,7 +27,7 @@ SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".th", ".pth.tar")
 PLACES = ("model", "state_dict")  # where files keep a network; either may hold the other
 # What stands beside a backbone in a file, and is no part of it.
 _OTHERS = re.compile(
-    r"fc\.|linear\.|mask_token|queue|(\w+_)?(classifier|heads?|projector|projection|predictor"
+    r"fc\.|linear\.|mask(ed)?_(token|embed)|queue|(\w+_)?(classifier|heads?|projector|projection|predictor"
     r"|prediction|prototypes|decoder|mlp|loss|center)(_\w+)?(\.|$)"
 )
 _ASIDE = re.compile(r"optim|sched|scaler|callback|loops|rng|radial$|hyper_param|args$|config$")

@@ -6,71 +6,256 @@ What tensors cannot tell is assumed, and said in notes. A network is rebuilt who
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import isqrt
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from radial.backbones import IMAGENET_STEM, SMALL_STEM, TORCHVISION, build_backbone
-from radial.checkpoints import is_momentum_copy, part
-from radial.checks import one_line
-from radial.data.preprocessing import IMAGENET, Preprocess, three
-from radial.rbf.functions import RadialFunction, TensorFunction
-from radial.rbf.layer import RBFLayer, deepest_rbf_layer
-from radial.scoring.sources import Network
+from radial.backbones import IMAGENET_STEM, SMALL_STEM, build_backbone
+from radial.checkpoints import fitting, is_momentum_copy, load_into, part
+from radial.checks import needs, one_line
+from radial.data.preprocessing import IMAGENET, Preprocess
+from radial.scoring.networks import Network, recorded
+from radial.scoring.projection import Radial, rebuild_head
+from radial.scoring.sources import timm_network
 
-Radial = str | RadialFunction | TensorFunction
-MOST_STAGES = 64  # of a head
+State = Mapping[str, Tensor]
+# (bottleneck, blocks a stage, groups, width of a group) → torchvision's name
+RESNETS: dict[tuple[bool, tuple[int, ...], int, int], str] = {
+    (False, (2, 2, 2, 2), 1, 64): "resnet18",
+    (False, (3, 4, 6, 3), 1, 64): "resnet34",
+    (True, (3, 4, 6, 3), 1, 64): "resnet50",
+    (True, (3, 4, 23, 3), 1, 64): "torchvision:resnet101",
+    (True, (3, 8, 36, 3), 1, 64): "torchvision:resnet152",
+    (True, (3, 4, 6, 3), 1, 128): "torchvision:wide_resnet50_2",
+    (True, (3, 4, 23, 3), 1, 128): "torchvision:wide_resnet101_2",
+    (True, (3, 4, 6, 3), 32, 4): "torchvision:resnext50_32x4d",
+    (True, (3, 4, 23, 3), 32, 8): "torchvision:resnext101_32x8d",
+}
+HEADS = {1280: 16, 1408: 16}  # of attention, where they are not 64 wide: ViT-H, ViT-g
+MMPRETRAIN = (  # its names of a ViT's parts, and timm's
+    (r"patch_embed\.projection\.", "patch_embed.proj."),
+    (r"\.ffn\.layers\.0\.0\.", ".mlp.fc1."),
+    (r"\.ffn\.layers\.1\.", ".mlp.fc2."),
+    (r"(^|\.)layers\.(\d+)\.", r"\1blocks.\2."),
+    (r"(\d)\.ln(\d)\.", r"\1.norm\2."),
+    (r"(^|\.)ln1\.", r"\1norm."),
+)
 
 
 def rebuild(
-    tensors: Mapping[str, Tensor],
+    tensors: State,
     path: Path,
     *,
     image_size: int | None = None,
     data_size: int = 224,
     backbone: str | None = None,
+    features: str = "auto",
+    copy: str = "online",
     radial_function: Radial = "gaussian",
     normalize: bool = False,
 ) -> Network:
     """The network of a checkpoint of others; see :func:`radial.scoring.targets.build`."""
-    own = {key: value for key, value in tensors.items() if not is_momentum_copy(key)}
-    state = renamed(own or tensors)
-    stem = _stem(state)
-    size = image_size or data_size
-    complaints = []
-    for name in (backbone,) if backbone else TORCHVISION:
-        try:
-            module, info = build_backbone(name, image_size=size, weights=state, stem=stem)
-            break
-        except ValueError as error:
-            complaints.append(str(error))
-    else:
-        if backbone:
-            raise ValueError(f"{path}: {complaints[0]}")
-        found = ", ".join(list(tensors)[:3])
-        raise ValueError(
-            f"{path}: no backbone found in it: expected the keys of one of "
-            f"{', '.join(TORCHVISION)}, such as conv1.weight and layer1.0.conv1.weight, under any "
-            f"prefix; found {found}, …; name its architecture by --backbone"
-        )
-    head, notes = rebuild_head(state, info.feature_dim, radial_function, normalize)
-    if len(own) < len(tensors):
-        notes = (*notes, "the momentum copy in the file was left aside")
-    told = getattr(module, "pretrained_cfg", None) or {}
-    return Network(
-        name=info.name,
-        backbone=module.eval(),
-        projection_head=head,
-        preprocess=Preprocess(
-            size=size,
-            mean=three(told.get("mean", IMAGENET[0])),
-            std=three(told.get("std", IMAGENET[1])),
-            source="assumed",
-        ),
-        notes=(*notes, "normalised with ImageNet's mean and std, which the file does not record"),
+    complaints: list[str] = []
+    for state, note in _copies(tensors, copy, path):
+        for named in _readings(state):
+            try:
+                if backbone:
+                    network = _named(named, backbone, image_size, data_size, features)
+                else:
+                    network = _recognised(named, image_size, data_size, features)
+            except ValueError as error:
+                complaints.append(str(error))
+                continue
+            with torch.no_grad():
+                width = network.backbone(torch.zeros(1, 3, *(network.preprocess.size,) * 2))
+            head, notes = rebuild_head(named, width.shape[1], radial_function, normalize)
+            assumed = "normalised with ImageNet's mean and std, which the file does not record"
+            notes = (*network.notes, *notes, *note, assumed)
+            return replace(network, projection_head=head, notes=notes)
+    if backbone or not complaints[0].startswith(UNKNOWN):
+        raise ValueError(f"{path}: {complaints[0]}")
+    found = ", ".join(list(tensors)[:3])
+    raise ValueError(
+        f"{path}: no backbone found in it: expected the keys of a ResNet, such as conv1.weight and "
+        "layer1.0.conv1.weight, or of a ViT, such as patch_embed.proj.weight and "
+        f"blocks.0.attn.qkv.weight, under any prefix; found {found}, …; name its architecture by "
+        "--backbone"
     )
+
+
+def _copies(tensors: State, copy: str, path: Path) -> Iterator[tuple[State, tuple[str, ...]]]:
+    """The copy asked for, then, unless it is the momentum copy, what else there is."""
+    slow = {key: value for key, value in tensors.items() if is_momentum_copy(key)}
+    online = {key: value for key, value in tensors.items() if key not in slow}
+    if copy == "momentum":
+        if not slow:
+            raise ValueError(f"{path} holds no momentum copy: --copy online")
+        yield slow, ("the momentum copy was taken",)
+        return
+    if online:
+        left = ("the momentum copy in the file was left aside: --copy momentum takes it",)
+        yield online, left if slow else ()
+    if slow:
+        yield slow, ("the file's only backbone is a momentum copy: it was taken",)
+
+
+def _readings(state: State) -> Iterator[dict[str, Tensor]]:
+    """A file's own keys first, then the same under other projects' names for the same parts."""
+    yield dict(state)
+    for rewritten in (renamed(state), _from_mmpretrain(state)):
+        if rewritten.keys() != state.keys():
+            yield rewritten
+
+
+def _from_mmpretrain(state: State) -> dict[str, Tensor]:
+    if not any(key.endswith("patch_embed.projection.weight") for key in state):
+        return dict(state)
+
+    def timms(key: str) -> str:
+        for ours, theirs in MMPRETRAIN:
+            key = re.sub(ours, theirs, key)
+        return key
+
+    return {timms(key): value for key, value in state.items()}
+
+
+def _named(
+    state: State, backbone: str, image_size: int | None, data_size: int, features: str
+) -> Network:
+    """With the architecture that the user names."""
+    own = vit_size(state)
+    size = image_size or own or data_size
+    try:
+        module, info = build_backbone(backbone, image_size=size, weights=state, stem=_stem(state))
+    except ValueError as error:
+        if own and own != size and "pos_embed" in str(error):
+            line = f"{one_line(error)}; it needs {own} px: --image-size {own}"
+            raise ValueError(line) from error
+        raise
+    told = getattr(module, "pretrained_cfg", None) or {}
+    how = recorded(told, size=size, crop=None, source="assumed")
+    return timm_network(module.eval(), info.name, features, how)
+
+
+UNKNOWN = "neither a ResNet nor a ViT"
+
+
+def _recognised(state: State, image_size: int | None, data_size: int, features: str) -> Network:
+    """With the architecture that the names and shapes of its tensors tell."""
+    if prefix := _prefix(state, "patch_embed.proj.weight", "blocks.0.attn.qkv.weight"):
+        return _vit(part(state, prefix[0]), image_size, features)
+    found = _prefix(state, "conv1.weight", "layer1.0.conv1.weight")
+    if found is None:
+        raise ValueError(UNKNOWN)
+    whole = part(state, found[0])
+    name = _resnet(whole)
+    stem = _stem(whole)
+    size = image_size or (32 if name.endswith("-cifar") else data_size)
+    module, info = build_backbone(name, image_size=size, weights=whole, stem=stem)
+    how = Preprocess(size=size, mean=IMAGENET[0], std=IMAGENET[1], source="assumed")
+    label = info.name.removeprefix("torchvision:")
+    return timm_network(module.eval(), label, features, how)
+
+
+def _prefix(state: State, *ends: str) -> tuple[str] | None:
+    """What stands before the names of a network's parts, in a tuple: it may be nothing."""
+    for key in state:
+        if key.endswith(ends[0]):
+            prefix = key.removesuffix(ends[0])
+            if (not prefix or prefix.endswith(".")) and all(prefix + end in state for end in ends):
+                return (prefix,)
+    return None
+
+
+def _resnet(state: State) -> str:
+    blocks = tuple(_count(state, rf"layer{stage}\.(\d+)\.") for stage in (1, 2, 3, 4))
+    deep = "layer1.0.conv3.weight" in state
+    if blocks[3] == 0 and len(set(blocks[:3])) == 1 and len(state["conv1.weight"]) == 16:
+        return f"resnet{6 * blocks[0] + 2}-cifar"
+    if 0 in blocks or "layer1.0.conv2.weight" not in state:
+        raise ValueError(UNKNOWN)
+    inner = state["layer1.0.conv2.weight"]
+    groups = len(inner) // max(1, inner.shape[1]) if inner.dim() == 4 else 0
+    width = len(inner) // groups if groups else 0
+    name = RESNETS.get((deep, blocks, groups, width))
+    if name is None:
+        kind = "bottlenecks" if deep else "blocks"
+        raise ValueError(
+            f"its ResNet of {'/'.join(map(str, blocks))} {kind}, {width} wide, has no name: name "
+            "its architecture by --backbone"
+        )
+    return name
+
+
+def _count(state: State, pattern: str) -> int:
+    places = {int(m[1]) for key in state if (m := re.match(pattern, key))}
+    return max(places) + 1 if places else 0
+
+
+def vit_size(state: State) -> int | None:
+    """The side in pixels that a ViT's positions are for, by the shapes of its tensors."""
+    prefix = _prefix(state, "patch_embed.proj.weight", "pos_embed")
+    if prefix is None:
+        return None
+    whole = part(state, prefix[0])
+    patches, positions = whole["patch_embed.proj.weight"], whole["pos_embed"]
+    if patches.dim() != 4 or positions.dim() != 3:
+        return None
+    count = positions.shape[1]
+    extra = next((n for n in range(6) if n < count and isqrt(count - n) ** 2 == count - n), None)
+    return None if extra is None else isqrt(count - extra) * patches.shape[-1]
+
+
+def _vit(state: State, image_size: int | None, features: str) -> Network:
+    """A ViT in timm's layout, which DINO's, iBOT's, MAE's, I-JEPA's and MoCo v3's are, too."""
+    needs("timm", "timm")
+    from timm.layers.mlp import SwiGLUPacked
+    from timm.models.vision_transformer import VisionTransformer
+
+    size = vit_size(state)
+    if size is None:
+        raise ValueError("its ViT has no positions for a square of patches")
+    patches, qkv = state["patch_embed.proj.weight"], state["blocks.0.attn.qkv.weight"]
+    width, patch = len(patches), patches.shape[-1]
+    depth, grid = _count(state, r"blocks\.(\d+)\."), (size // patch) ** 2
+    hidden = next((v for k, v in state.items() if k.startswith("blocks.0.mlp.fc1.w")), None)
+    if hidden is None or depth > 100 or qkv.shape != (3 * width, width):
+        raise ValueError("its ViT has blocks of another kind: name its architecture by --backbone")
+    heads = HEADS.get(width, max(1, width // 64))
+    cls, registers = "cls_token" in state, state.get("reg_token")
+    extra = state["pos_embed"].shape[1] - grid
+    pool = "token" if cls else "avg"
+    options: dict[str, Any] = {
+        "img_size": size, "patch_size": patch, "embed_dim": width, "depth": depth,
+        "num_heads": heads, "mlp_ratio": len(hidden) / width, "num_classes": 0,
+        "qkv_bias": "blocks.0.attn.qkv.bias" in state, "class_token": cls, "global_pool": pool,
+        "no_embed_class": extra == 0, "dynamic_img_size": True,
+        "fc_norm": "fc_norm.weight" in state,
+        "reg_tokens": 0 if registers is None else registers.shape[1],
+        "qk_norm": "blocks.0.attn.q_norm.weight" in state,
+        "pre_norm": "norm_pre.weight" in state,
+        "init_values": 1.0 if "blocks.0.ls1.gamma" in state else None,
+    }  # fmt: skip
+    second = state.get("blocks.0.mlp.fc2.weight")
+    if second is not None and 2 * second.shape[1] == len(hidden):
+        options["mlp_layer"] = SwiGLUPacked
+    try:
+        module = VisionTransformer(**options)
+    except (AssertionError, ValueError, RuntimeError, TypeError) as error:
+        raise ValueError(f"its ViT cannot be built: {one_line(error)}") from error
+    name = f"ViT {width} wide, {depth} deep, patches of {patch}"
+    load_into(module, fitting(state, module.state_dict()), f"it does not fit a {name}")
+    side = image_size or size
+    if side % patch:
+        raise ValueError(f"{side} px: its patches of {patch} do not tile them; it needs {size} px")
+    how = Preprocess(size=side, mean=IMAGENET[0], std=IMAGENET[1], source="assumed")
+    note = f"{heads} attention heads assumed, which tensors do not tell (--backbone names others)"
+    return timm_network(module.eval(), name, features, how, notes=(note,))
 
 
 def renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -95,84 +280,8 @@ def renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _stem(state: Mapping[str, Tensor]) -> str | None:
+def _stem(state: State) -> str | None:
     """By the size of the first convolution: a ResNet's stem cannot be told from the images'."""
     first = (value for key, value in state.items() if re.search(r"(^|\.)conv1\.weight$", key))
     sizes = [value.shape[-1] for value in first if value.dim() == 4 and value.shape[1] == 3]
     return {3: SMALL_STEM, 7: IMAGENET_STEM}.get(sizes[0]) if sizes else None
-
-
-def rebuild_head(
-    state: Mapping[str, Tensor],
-    features: int,
-    radial_function: Radial = "gaussian",
-    normalize: bool = False,
-) -> tuple[nn.Module | None, tuple[str, ...]]:
-    """A projection head in LightlySSL's layout, ``projection_head.layers.<i>.…``, from its tensors.
-
-    Linear, BatchNorm and RBF layers are known by their tensors, a place without any is a ReLU.
-    What tensors cannot tell is assumed, and said: the radial function, normalisation, and that a
-    head with BatchNorm is radial's (residual), one without it the published. A head with more
-    than such layers is left out: half of a head is another head.
-    """
-    prefix = _projection_prefix(state)
-    if prefix is None:
-        return None, ("no projection head in LightlySSL's layout: backbone only",)
-    whole = part(state, prefix.removesuffix("layers."))
-    tensors = part(whole, "layers.")
-    places: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        number, _, rest = name.partition(".")
-        places.setdefault(int(number), {})[rest] = value
-    residual = any("running_mean" in found for found in places.values())
-    try:
-        if len(tensors) < len(whole) or max(places) > MOST_STAGES:
-            raise ValueError("it has more than numbered layers")
-        head = nn.Sequential(
-            *(
-                _stage(places.get(place, {}), residual, radial_function, normalize)
-                for place in range(max(places) + 1)
-            )
-        )
-        head.load_state_dict(tensors, strict=True)
-        if bool(head.eval()(torch.zeros(1, features)).isnan().any()):
-            raise ValueError("its output is NaN")
-    except (RuntimeError, ValueError, KeyError) as error:
-        return None, (f"the projection head was not rebuilt ({one_line(error)}): backbone only",)
-    if deepest_rbf_layer(head) is None:
-        return head, ("head rebuilt from its keys, with ReLU between its layers",)
-    path = "with" if residual else "without"
-    normal = "normalised" if normalize else "not normalised"
-    kind = f"{radial_function}, {normal}, Euclidean, {path} residual path"
-    return head, (f"head rebuilt from its keys as {kind}",)
-
-
-def _projection_prefix(state: Mapping[str, Tensor]) -> str | None:
-    """``model.projection_head.layers.`` where there is one head that is no momentum copy."""
-    found = {m[1] for key in state if (m := re.match(r"(.*\bprojection_head\.layers\.)\d+\.", key))}
-    own = sorted(name for name in found if not is_momentum_copy(name))
-    return own[0] if own else None
-
-
-def _stage(
-    tensors: Mapping[str, Tensor], residual: bool, radial_function: Radial, normalize: bool
-) -> nn.Module:
-    if "kernels_centers" in tensors:
-        kernels, width = tensors["kernels_centers"].shape
-        out = len(tensors["weights"])
-        return RBFLayer(
-            width,
-            kernels,
-            out,
-            radial_function=radial_function,
-            normalize=normalize and (True if residual else "published"),
-            residual=residual and out == width,
-            init="paper",
-        )
-    if "running_mean" in tensors:
-        affine = "weight" in tensors
-        return nn.BatchNorm1d(len(tensors["running_mean"]), affine=affine)
-    if "weight" in tensors and tensors["weight"].dim() == 2:
-        out, width = tensors["weight"].shape
-        return nn.Linear(width, out, bias="bias" in tensors)
-    return nn.ReLU()

@@ -22,8 +22,11 @@ from radial.data import Data
 from radial.data.augmentations import View
 from radial.data.preprocessing import IMAGENET, Preprocess, three
 from radial.rbf.kernels import Kernels, load_kernels
-from radial.scoring.rebuild import Radial, rebuild, rebuild_head
-from radial.scoring.sources import FEATURES, SOURCES, Network, from_source
+from radial.scoring.embeddings import read_embeddings
+from radial.scoring.networks import FEATURES, Asked, Network
+from radial.scoring.projection import Radial, rebuild_head
+from radial.scoring.rebuild import rebuild, vit_size
+from radial.scoring.sources import SOURCES, from_source
 from radial.training.config import from_dict
 from radial.training.rundir import CONFIG, LAST, RESULT, STOPPED, read_result
 from radial.verdicts import DIVERGED
@@ -94,8 +97,16 @@ def find(name: str) -> Target:
     if len(rest) > 1:
         raise ValueError(f"{name!r} says more than one architecture: {', '.join(rest)}")
     if path.is_dir():
+        if source := _directory(path):
+            known["spec"] = f"{source}:{path}"
+            return Target(kind="model", weights=rest[0] if rest else None, **known)
         return _run(path, known)
     if path.is_file():
+        if path.suffix.lower() == ".onnx":
+            return Target(kind="model", **(known | {"spec": f"onnx:{path}", "path": path}))
+        embeddings = read_embeddings(path)
+        if embeddings is not None:
+            return Target(kind="embeddings", path=path, **(known | embeddings))
         return _checkpoint(path, known | {"backbone": rest[0] if rest else None})
     prefix, colon, named = spec.partition(":")
     if (colon and prefix in SOURCES and named) or (rest and not colon):
@@ -140,6 +151,23 @@ def _size(said: list[str]) -> int | None:
     return next((size for size in map(_pixels, said) if size), None)
 
 
+def _directory(path: Path) -> str | None:
+    """Which library wrote a model's directory, by its config; None for runs of ours."""
+    if (path / CONFIG).is_file():
+        return None
+    if (path / "open_clip_config.json").is_file():
+        return "openclip:local-dir"
+    config = path / "config.json"
+    if not config.is_file():
+        return None
+    try:
+        told = json.loads(config.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{config} is damaged: no JSON") from error
+    timms = isinstance(told, dict) and "architecture" in told and "model_type" not in told
+    return "timm:local-dir" if timms else "hf"
+
+
 def _run(directory: Path, known: dict[str, Any]) -> Target:
     if not (directory / CONFIG).is_file():
         raise ValueError(f"{directory} is not the directory of a run: it has no {CONFIG}")
@@ -169,6 +197,8 @@ def _checkpoint(path: Path, known: dict[str, Any]) -> Target:
         kernels = load_kernels(tensors)[-1]
     if is_export(file.metadata):
         size = int(file.metadata["image_size"])
+    elif not facts:
+        size = vit_size(tensors)
     epoch = file.content.get("epoch")
     read: dict[str, Any] = {
         "kind": "checkpoint",
@@ -219,9 +249,8 @@ def build(
     if target.kind == "embeddings":
         raise ValueError(f"{target.name} holds embeddings, not a network")
     if target.kind == "model":
-        return from_source(
-            target.spec, weights=target.weights, size=size, data_size=data_size, features=features
-        )
+        asked = Asked(weights=target.weights, size=size, data_size=data_size, features=features)
+        return from_source(target.spec, asked)
     if target.facts:
         return _ours(target, size)
     assert target.path is not None
@@ -233,6 +262,8 @@ def build(
         image_size=size,
         data_size=data_size,
         backbone=target.backbone or backbone,
+        features=features,
+        copy=copy,
         radial_function=radial_function,
         normalize=normalize,
     )
