@@ -24,6 +24,7 @@ class Network:
     projection_head: nn.Module | None = None
     features: str = "pooled"  # which are taken: pooled, cls or mean; stands on the card
     random: bool = False  # asked for without weights
+    cached: bool = True  # whether its features may be kept: not where its code may change
     notes: tuple[str, ...] = ()
 
     @property
@@ -93,7 +94,7 @@ def from_tokens(tokens: Tensor, how: str, prefix: int) -> Tensor:
     return tokens[:, 0] if how == "cls" else tokens[:, prefix:].mean(1)
 
 
-def recorded(
+def by_record(
     told: Mapping[str, object], *, size: int, crop: float | None, source: str
 ) -> Preprocess:
     """How a network sees images by a record with ``mean``, ``std`` and ``interpolation``."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from radial.checks import needs, one_line
 from radial.data.preprocessing import IMAGENET, Preprocess, three
-from radial.scoring.networks import Asked, Network, Take, from_tokens, recorded, taken
+from radial.scoring.networks import Asked, Network, Take, by_record, from_tokens, taken
 
 # By the type in a model's config: what is taken by default, and what else it has. "cls" is the
 # class token after the last norm. ViTModel's own pooler is never used: where a checkpoint has
@@ -206,7 +206,7 @@ def from_open_clip(name: str, asked: Asked) -> Network:
         raise ValueError(f"cannot build 'openclip:{name}': {one_line(error)}") from error
     told = open_clip.get_model_preprocess_cfg(module)
     size = _side(told["size"][0] if isinstance(told["size"], tuple | list) else told["size"])
-    how = recorded(told, size=size or asked.data_size, crop=1.0, source="open_clip's record")
+    how = by_record(told, size=size or asked.data_size, crop=1.0, source="open_clip's record")
     backbone, features = taken(
         module, f"openclip:{name}", asked.features, {"pooled": _encode}, "pooled"
     )

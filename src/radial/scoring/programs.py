@@ -139,7 +139,11 @@ def from_factory(name: str, asked: Asked) -> Network:
         return network
     seen = Preprocess(size=network.preprocess.size, transform=transform)
     return Network(
-        name=network.name, backbone=network.backbone, preprocess=seen, features=network.features
+        name=network.name,
+        backbone=network.backbone,
+        preprocess=seen,
+        features=network.features,
+        cached=False,
     )
 
 

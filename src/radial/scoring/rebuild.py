@@ -19,9 +19,9 @@ from radial.backbones import IMAGENET_STEM, SMALL_STEM, build_backbone
 from radial.checkpoints import fitting, is_momentum_copy, load_into, part
 from radial.checks import needs, one_line
 from radial.data.preprocessing import IMAGENET, Preprocess
-from radial.scoring.networks import Network, recorded
+from radial.scoring.networks import Network
 from radial.scoring.projection import Radial, rebuild_head
-from radial.scoring.sources import timm_network
+from radial.scoring.sources import recorded, timm_network
 
 State = Mapping[str, Tensor]
 # (bottleneck, blocks a stage, groups, width of a group) → torchvision's name
@@ -137,8 +137,7 @@ def _named(
             line = f"{one_line(error)}; it needs {own} px: --image-size {own}"
             raise ValueError(line) from error
         raise
-    told = getattr(module, "pretrained_cfg", None) or {}
-    how = recorded(told, size=size, crop=None, source="assumed")
+    how = replace(recorded(module, size), source="assumed")
     return timm_network(module.eval(), info.name, features, how)
 
 

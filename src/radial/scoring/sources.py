@@ -6,7 +6,9 @@ is missing. Only ``torchscript:`` and ``py:`` run code that comes with the model
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +19,7 @@ from torch import Tensor, nn
 from radial.backbones import TIMM_PLACES, TORCHVISION, build_backbone
 from radial.checks import needs
 from radial.data.preprocessing import Preprocess
-from radial.scoring.networks import Asked, Network, Take, from_tokens, recorded, taken
+from radial.scoring.networks import Asked, Network, Take, by_record, from_tokens, taken
 from radial.scoring.pretrained import from_hugging_face, from_open_clip
 from radial.scoring.programs import from_factory, from_onnx, from_torchscript
 
@@ -41,9 +43,22 @@ def from_source(spec: str, asked: Asked) -> Network:
         ValueError: it is unknown, cannot be had, or has no such features.
     """
     prefix, colon, name = spec.partition(":")
-    if colon and prefix in SOURCES:
-        return SOURCES[prefix].build(name, asked)
-    return _ours(spec, asked)
+    with _quiet_hub():
+        if colon and prefix in SOURCES:
+            return SOURCES[prefix].build(name, asked)
+        return _ours(spec, asked)
+
+
+@contextmanager
+def _quiet_hub() -> Iterator[None]:
+    """Without the hub's log of its retries: what fails is told in one line."""
+    log = logging.getLogger("huggingface_hub")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _built(name: str, size: int, weights: str | None) -> nn.Module:
@@ -79,7 +94,7 @@ def _torchvision(name: str, asked: Asked) -> Network:
             size = asked.size or side
             told = {"mean": shown.mean, "std": shown.std, "interpolation": shown.interpolation}
             crop = min(1.0, side / resized)
-            how = recorded(told, size=size, crop=crop, source="its weights")
+            how = by_record(told, size=size, crop=crop, source="its weights")
     module = _built(whole, size, chosen)
     kind = "cls" if name.startswith("vit_") else "pooled"
     module, features = taken(module, f"torchvision:{name}", asked.features, {kind: None}, kind)
@@ -106,7 +121,7 @@ def _timm(name: str, asked: Asked) -> Network:
     size = size or asked.data_size
     module = _built(f"timm:{name}", size, chosen)
     told = resolve_model_data_config(module)
-    how = recorded(told, size=size, crop=told["crop_pct"], source="timm's record")
+    how = by_record(told, size=size, crop=told["crop_pct"], source="timm's record")
     seen = how if chosen else Preprocess(size=size)
     return timm_network(module, f"timm:{name}", asked.features, seen, random=chosen is None)
 
@@ -155,6 +170,12 @@ def timm_network(
         random=random,
         **more,
     )
+
+
+def recorded(module: nn.Module, size: int) -> Preprocess:
+    """What a module's weights were trained with: timm's own record, else ImageNet's."""
+    told = getattr(module, "pretrained_cfg", None) or {}
+    return by_record(told, size=size, crop=None, source="timm's record" if told else "its weights")
 
 
 def _of_map(module: Any, images: Tensor, *, how: str, prefix: int) -> Tensor:

@@ -7,7 +7,7 @@ A network is loaded whole or not at all: every key must match.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from radial.scoring.projection import Radial, rebuild_head
 from radial.scoring.rebuild import rebuild, vit_size
 from radial.scoring.sources import SOURCES, from_source
 from radial.training.config import from_dict
+from radial.training.hub import WEIGHTS
 from radial.training.rundir import CONFIG, LAST, RESULT, STOPPED, read_result
 from radial.verdicts import DIVERGED
 
@@ -57,7 +58,7 @@ class Target:
     epoch: int | None = None
     features: Tensor | None = None  # (N, D), of embeddings
     views: Tensor | None = None  # (n, q, D), of embeddings
-    network: Network | None = None  # of a model that was given, not named
+    given: Callable[[int], Network] | None = None  # of a model in memory, for images of a size
 
     @property
     def method(self) -> str | None:
@@ -97,6 +98,8 @@ def find(name: str) -> Target:
     if len(rest) > 1:
         raise ValueError(f"{name!r} says more than one architecture: {', '.join(rest)}")
     if path.is_dir():
+        if (path / WEIGHTS).is_file() and is_export(read_file(path / WEIGHTS).metadata):
+            return _checkpoint(path / WEIGHTS, known)  # a run that was exported as a folder
         if source := _directory(path):
             known["spec"] = f"{source}:{path}"
             return Target(kind="model", weights=rest[0] if rest else None, **known)
@@ -244,8 +247,8 @@ def build(
     check_choice("features", features, FEATURES)
     check_choice("copy", copy, COPIES)
     size = target.asked_size or image_size
-    if target.network is not None:
-        return target.network
+    if target.given is not None:
+        return target.given(size or target.image_size or data_size)
     if target.kind == "embeddings":
         raise ValueError(f"{target.name} holds embeddings, not a network")
     if target.kind == "model":
