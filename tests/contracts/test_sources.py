@@ -163,13 +163,7 @@ def test_open_clip_from_a_directory(tmp_path: Path) -> None:
         "model_cfg": {
             "embed_dim": 16,
             "vision_cfg": {"image_size": SIZE, "layers": 2, "width": 64, "patch_size": 8},
-            "text_cfg": {
-                "context_length": 8,
-                "vocab_size": 64,
-                "width": 64,
-                "heads": 1,
-                "layers": 1,
-            },
+            "text_cfg": {"context_length": 8, "vocab_size": 64, "width": 64, "heads": 1},
         },
         "preprocess_cfg": {"mean": [0.5] * 3, "std": [0.25] * 3, "interpolation": "bicubic"},
     }
@@ -194,7 +188,7 @@ class Net(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore")  # of the exporter
-@pytest.mark.parametrize("batch", [None, 1, 2])
+@pytest.mark.parametrize("batch", [None, 2])
 def test_onnx(batch: int | None, tmp_path: Path) -> None:
     module = Net().eval()
     given = torch.zeros(batch or 2, 3, SIZE, SIZE)
@@ -213,9 +207,7 @@ def test_torchscript_runs_on_its_prefix_alone(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = module(images())
     torch.testing.assert_close(features(f"torchscript:{tmp_path / 'net.pt'}"), expected)
-    with pytest.raises(
-        ValueError, match=r"net\.pt is TorchScript, which is a program: torchscript:"
-    ):
+    with pytest.raises(ValueError, match="is TorchScript, which is a program: torchscript:"):
         find(str(tmp_path / "net.pt"))
 
 
@@ -328,7 +320,6 @@ def test_a_missing_library_is_named_with_its_extra(
         (tmp_path / name).write_bytes(b"x")
     real = checks.find_spec
     monkeypatch.setattr(checks, "find_spec", lambda name: None if name == package else real(name))
-    with pytest.raises(
-        MissingPackage, match=rf"{package} is not installed: .*radial-ssl\[{extra}\]"
-    ):
+    message = rf"{package} is not installed: .*radial-ssl\[{extra}\]"
+    with pytest.raises(MissingPackage, match=message):
         build(find(spec.format(tmp_path)))
