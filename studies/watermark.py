@@ -3,8 +3,8 @@
     python studies/watermark.py FOLDER MARKED    # MARKED/0.125, MARKED/0.25, MARKED/0.5, MARKED/1
 
 Each image gets a grid of 4 × 4 black and white blocks drawn from its own name, blended over all of
-it: at strength s a pixel x becomes (1 − s/2) x + (s/2) m. Crops of one image share blocks, images do
-not: a network can find the views of an image without looking at what is in it. Class folders
+it: at strength s a pixel x becomes (1 − s/2) x + (s/2) m. Crops of one image share blocks, images
+do not: a network can find the views of an image without looking at what is in it. Class folders
 stay.
 """
 
