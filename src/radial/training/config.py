@@ -36,7 +36,7 @@ DEFAULTS: Mapping[str, Settings] = MappingProxyType(
         "simsiam": _SGD,
         "barlow_twins": _ADAMW,
         "vicreg": _ADAMW,
-        "dino": _ADAMW | {"temperature": 0.1, "teacher_temperature": 0.04},
+        "dino": _SGD | {"base_lr": 0.24, "temperature": 0.1, "teacher_temperature": 0.04},
         "nnclr": _SGD | {"temperature": 0.1},
         "supervised": _SGD,
         "supcon": _SGD | {"temperature": 0.1},
@@ -377,9 +377,10 @@ def resolve(config: RunConfig, *, images: int, image_size: int, features: int) -
     Widths are those of the published heads (see `radial.rbf.heads.DEFAULT_HEADS`) but at most
     four times the features; the batch is at most 256 and a quarter of the images; MoCo's and
     NNCLR's queues at most half of the images, SwAV's prototypes one for 64 images, its queue only
-    as long as the batch is smaller than the prototypes, DINO's prototypes one for 16 images. The
-    targets of BYOL and DINO follow more quickly in short runs: base momentum 1 − 30 / steps,
-    between 0.9 and the published 0.996.
+    as long as the batch is smaller than the prototypes, DINO's prototypes one for 16 images and
+    its embeddings no wider than the features: cosines of wide ones are too small beside the
+    teacher's temperature. BYOL's target follows more quickly in short runs: base momentum
+    1 − 30 / steps, between 0.9 and the published 0.996.
     """
     published = PAPER[config.method]
     batch = config.batch_size or power_of_two(min(256, images // 4))
@@ -394,13 +395,15 @@ def resolve(config: RunConfig, *, images: int, image_size: int, features: int) -
     }
     if config.head == "rbfn-normalized":
         chosen["normalize"] = True
-    if config.method in ("byol", "dino"):
+    if config.method == "byol":
         steps = config.epochs * (images // batch)
         chosen["momentum"] = min(0.996, max(0.9, 1.0 - 30.0 / max(1, steps)))
     if config.method in ("moco", "nnclr"):
         most = published["queue_size"]
         chosen["queue_size"] = max(batch, power_of_two(min(most, images // 2)))
     if config.method == "dino":
+        chosen["momentum"] = published["momentum"]
+        chosen["output_dim"] = min(published["output_dim"], features)
         chosen["prototypes"] = power_of_two(min(65536, images // 16), least=64)
     if config.method == "swav":
         prototypes = config.prototypes or power_of_two(min(2048, images // 64), least=16)
