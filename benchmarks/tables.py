@@ -79,6 +79,17 @@ ROWS = (
         file="training", main=False,
         time=lambda f: f["step_seconds"]["rbfn"] / f["step_seconds"]["mlp"],
     ),
+    *(
+        Row(
+            against="a look of the monitor: training between two", shape=case, file="monitor",
+            time=lambda f, case=case: f[case]["share"], main=main,
+        )
+        for case, main in (
+            ("32 px, ResNet-9, an epoch of 45,000", True),
+            ("224 px, ResNet-18, 100 steps", True),
+            ("224 px, ResNet-18, an epoch of 126,689", False),
+        )
+    ),
     Row(
         against="LightlySSL's SimCLR transform, 1 core", shape="32 px", file="views",
         time=lambda f: f["32"]["lightly"] / f["32"]["radial"],
