@@ -8,8 +8,8 @@
 # %% [markdown]
 # # Rank checkpoints, without labels
 #
-# Four small runs on digits, one of them with the dead published head; `radial.score` ranks them on the
-# same images and views. Needs `pip install 'radial-ssl[study]'`.
+# Four small runs on digits, one of them with the dead published head; `radial.score` ranks them on
+# the same images and views. Needs `pip install 'radial-ssl[study]'`.
 
 # %%
 import tempfile
@@ -19,13 +19,13 @@ from radial import RunConfig, evaluate, score, train
 
 folder = Path(tempfile.mkdtemp())
 runs = {
-    "long": {"head": "rbfn", "epochs": 6},
+    "long": {"head": "rbfn", "epochs": 3},
     "short": {"head": "rbfn", "epochs": 1},
-    "mlp": {"head": "mlp", "epochs": 3},
+    "mlp": {"head": "mlp", "epochs": 2},
     "published": {"head": "rbfn-paper", "epochs": 1},
 }
 for name, settings in runs.items():
-    train(RunConfig(method="simclr", data="digits", backbone="resnet9-w0.125", threads=1,
+    train(RunConfig(method="simclr", data="digits", backbone="resnet9-w0.0625", threads=1,
                     out=str(folder / name), **settings))  # fmt: skip
 
 # %% [markdown]

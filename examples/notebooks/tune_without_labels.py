@@ -8,8 +8,8 @@
 # %% [markdown]
 # # Tune without labels
 #
-# Learning rate and temperature of SimCLR on digits, searched by a score that needs no labels. A search
-# is a study whose settings have ranges. Needs `pip install 'radial-ssl[tune]'`.
+# Learning rate and temperature of SimCLR on digits, searched by a score that needs no labels. A
+# search is a study whose settings have ranges. Needs `pip install 'radial-ssl[tune]'`.
 
 # %%
 import tempfile

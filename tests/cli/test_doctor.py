@@ -52,8 +52,9 @@ def test_the_cache_is_shown_and_cleared(
     default_cache().put("a", {"features": torch.zeros(2**20)})
     (tmp_path / "compiled" / "gains").mkdir(parents=True)
     (tmp_path / "compiled" / "gains" / "x.json").write_text("{}")
+    (tmp_path / "pixels").mkdir()
     assert main(["cache"]) == 0
-    assert "features  0.00 GiB of at most 8, 1 files" in capsys.readouterr().out
+    assert "features  0.00 GiB, 1 files; of at most 8 GiB" in capsys.readouterr().out
     assert default_cache().get("a") is not None
     assert main(["cache", "--clear"]) == 0
     assert capsys.readouterr().out.endswith("cleared\n")

@@ -18,7 +18,7 @@ COMMANDS: Commands = {
     "data": ("Open Images subsets, statistics, contact sheets", "radial.cli.data:COMMANDS"),
     "demo": ("a small study on embedded digits and its report", "radial.cli.study:demo"),
     "completion": ("what a shell needs to complete these commands", "radial.cli:completion"),
-    "cache": ("what is kept of features and compiled code; clear it", "radial.cli.doctor:cache"),
+    "cache": ("what is kept of features, pixels and code; clear it", "radial.cli.doctor:cache"),
     "doctor": ("versions, devices, extras, caches: for an issue", "radial.cli.doctor:doctor"),
     "version": ("the version of radial", "radial.cli:version"),
 }

@@ -18,7 +18,11 @@ from radial.cli.terminal import Parser, Run
 from radial.files import cache_folder
 
 GIB = 2**30
-KEPT = {"features": "of images, by network and settings", "compiled": "networks, by torch.compile"}
+KEPT = {
+    "features": "of at most 8 GiB: of images, by network and settings",
+    "pixels": "of at most 16 GiB: decoded images; RADIAL_PIXELS sets another limit",
+    "compiled": "networks, by torch.compile",
+}
 
 
 def doctor(parser: Parser) -> Run:
@@ -112,5 +116,4 @@ def _caches() -> Iterator[str]:
     yield f"{root}" + ("" if os.environ.get("RADIAL_DATA") else "; RADIAL_DATA=DIR moves it")
     for name, what in KEPT.items():
         files = [path.stat().st_size for path in (root / name).rglob("*") if path.is_file()]
-        limit = " of at most 8" if name == "features" else ""
-        yield f"{name:9} {sum(files) / GIB:.2f} GiB{limit}, {len(files):,} files: {what}"
+        yield f"{name:9} {sum(files) / GIB:.2f} GiB, {len(files):,} files; {what}"
