@@ -9,7 +9,7 @@
 # # Swap a head, and see it live or die
 #
 # A projection head of radial basis functions in place of the MLP head of SimCLR: the published one
-# is dead before the first step, ours is not. Data are scikit-learn's digits; half a minute on a core.
+# is dead before the first step, ours is not. Data are scikit-learn's digits; a minute on a core.
 # Needs `pip install 'radial-ssl[study]'`.
 
 # %%
@@ -61,8 +61,11 @@ results = {
     for head in ("default", "rbfn", "rbfn-paper")
 }  # fmt: skip
 table = pd.DataFrame(
-    {head: {"verdict": r.verdict, "loss": r.train_loss, "of a constant output": r.constant_loss} for head, r in results.items()}
-).T  # fmt: skip
+    {
+        head: {"verdict": r.verdict, "loss": r.train_loss, "of a constant output": r.constant_loss}
+        for head, r in results.items()
+    }
+).T
 table
 
 # %% [markdown]

@@ -9,9 +9,16 @@ import pytest
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.py"))
 TABLES = {"swap_a_head": 2, "rank_checkpoints": 2, "tune_without_labels": 1}  # at least
 
+FAST = "swap_a_head"  # the others take longer
 
-@pytest.mark.slow  # a minute each
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(p, marks=() if p.stem == FAST else pytest.mark.slow, id=p.stem)
+        for p in NOTEBOOKS
+    ],
+)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import jupytext
     from nbclient import NotebookClient
