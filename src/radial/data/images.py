@@ -219,14 +219,14 @@ class Data:
     @property
     def all(self) -> Images:
         """Every image that is in a split, in the order of the files."""
-        rows, order = torch.cat([self.train.index, self.val.index, self.test.index]).sort()
-        labels = [part.labels for part in (self.train, self.val, self.test)]
-        known = [one for one in labels if one is not None]
+        parts = (self.train, self.val, self.test)
+        rows, first = np.unique(torch.cat([part.index for part in parts]), return_index=True)
+        labels = [part.labels for part in parts if part.labels is not None]
         return Images(
             self.train._store,
-            rows,
+            torch.from_numpy(rows),
             stored_size=self.train.stored_size,
-            labels=torch.cat(known)[order] if len(known) == 3 else None,
+            labels=torch.cat(labels)[torch.from_numpy(first)] if len(labels) == 3 else None,
             classes=self.classes,
         )
 

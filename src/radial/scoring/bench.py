@@ -21,6 +21,7 @@ from radial.metrics.registry import LEAST_IMAGES, RETRIEVAL_IMAGES, ROTATION_IMA
 from radial.metrics.scores import Score
 from radial.scoring.settings import EvalSettings, Settings
 from radial.scoring.targets import Network, Target, before_training, own_view
+from radial.training.config import slug
 
 Progress = Callable[[str, int, int], None]  # what, done, total
 
@@ -92,8 +93,10 @@ class Bench:
         progress: Progress | None,
         data: Data | None = None,
         sizes: Sequence[int | None] = (),
+        trained_on: Sequence[str] = (),
     ) -> None:
         self.settings, self.progress = settings, progress
+        self._trained_on = trained_on
         self._sizes = {settings.image_size} if settings.image_size else {*sizes}
         self._data = data
 
@@ -113,11 +116,20 @@ class Bench:
                 self._data = load_images(self.settings, largest)
         return self._data
 
+    def part(self, data: Data) -> str:
+        """As asked; else all images, or those of test where a target was trained on others here."""
+        if self.settings.part != "auto":
+            return self.settings.part
+        here = slug(data.name)
+        seen = any(name == here or name.startswith(f"{here}-") for name in self._trained_on)
+        return "test" if seen else "all"
+
     def images(self, data: Data) -> tuple[Images, Images]:
         """N images and the first n of them, the same for every target."""
-        settings, pool = self.settings, getattr(data, self.settings.part)
+        settings, part = self.settings, self.part(data)
+        pool = getattr(data, part)
         if len(pool) < LEAST_IMAGES:
-            found = f"{len(pool)} images in its {settings.part} part"
+            found = f"{len(pool)} images in its {part} part"
             raise ValueError(f"{data.name} has {found}; {LEAST_IMAGES} are needed")
         order = torch.randperm(len(pool), generator=Generator().manual_seed(settings.seed))
         return pool.subset(order[: settings.images]), pool.subset(order[: settings.view_images])
@@ -174,10 +186,11 @@ class Bench:
 
     def facts(self, data: Data) -> dict[str, Any]:
         images, viewed = self.images(data)
-        names = ("part", "views", "augment", "repeats", "seed")
+        names = ("views", "augment", "repeats", "seed")
         return {
             "data": data.name,
             "split": data.split,
+            "part": self.part(data),
             "image_size": data.image_size,
             "images": len(images),
             "view_images": len(viewed),

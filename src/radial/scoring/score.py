@@ -62,7 +62,13 @@ def score(
     found = [find(str(target)) for target in targets]
     if settings.data is None:
         return [_from_kernels(target, settings) for target in found]
-    bench = Bench(settings, progress, data, sizes=[target.image_size for target in found])
+    bench = Bench(
+        settings,
+        progress,
+        data,
+        sizes=[target.image_size for target in found],
+        trained_on=[target.trained_on for target in found],
+    )
     return across([_from_images(target, settings, bench, figures) for target in found])
 
 

@@ -23,7 +23,7 @@ class Settings:
 
     Args:
         data: a dataset as for radial train, or null for what the kernels alone can tell.
-        part: train, val or test.
+        part: train, val, test or all; auto is all, or test where a target was trained on the rest.
         images: how many images, at most.
         view_images: how many of these also as augmented views, at most.
         views: of each of those, at most 16.
@@ -48,7 +48,7 @@ class Settings:
     """
 
     data: str | None = None
-    part: Literal["train", "val", "test"] = "test"
+    part: Literal["auto", "all", "train", "val", "test"] = "auto"
     images: int = 2048
     view_images: int = 1024
     views: int = 4
@@ -70,7 +70,7 @@ class Settings:
     cache: bool = True
 
     def __post_init__(self) -> None:
-        check_choice("part", self.part, ("train", "val", "test"))
+        check_choice("part", self.part, ("auto", "all", "train", "val", "test"))
         for name, least in {
             "images": LEAST_IMAGES,
             "view_images": 8,

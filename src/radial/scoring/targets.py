@@ -27,7 +27,7 @@ from radial.scoring.networks import FEATURES, Asked, Network
 from radial.scoring.projection import Radial, rebuild_head
 from radial.scoring.rebuild import rebuild, vit_size
 from radial.scoring.sources import SOURCES, from_source
-from radial.training.config import from_dict
+from radial.training.config import from_dict, slug
 from radial.training.hub import WEIGHTS
 from radial.training.rundir import CONFIG, LAST, RESULT, STOPPED, read_result
 from radial.verdicts import DIVERGED
@@ -67,6 +67,13 @@ class Target:
     @property
     def head(self) -> str | None:
         return self.facts["config"]["head"] if self.facts else None
+
+    @property
+    def trained_on(self) -> str:
+        """The data of a run of radial's, as part of a file name; "" where it is not known."""
+        if self.facts:
+            return slug(str(self.facts["config"]["data"]))
+        return self.metadata.get("data", "")
 
     @property
     def checkpoint(self) -> str | None:

@@ -179,7 +179,7 @@ class Study:
         if self.score is None:
             return None
         options = _options("score", self.score, Settings)
-        return Settings(**{"data": data, "cache": False, **options, **given})
+        return Settings(**{"data": data, "part": "test", "cache": False, **options, **given})
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in the study's directory."""
