@@ -31,7 +31,7 @@ from torch.utils.backend_registration import (
 
 from radial.cli import main as radial
 from radial.data.views import Parameters
-from radial.training import callbacks
+from radial.training import module
 
 NAME = "strict"
 aten = torch.ops.aten
@@ -208,11 +208,11 @@ def commands(work: Path, method: str) -> dict[str, list[str]]:
 @contextmanager
 def mutated(name: str) -> Iterator[None]:
     """Our code with a mistake in it that a machine without a GPU does not notice."""
-    spread = callbacks.embedding_spread
+    spread = module.embedding_spread
     place, attribute, mistake = {
-        "float64": (callbacks, "embedding_spread", lambda z: spread(z.double())),
+        "float64": (module, "embedding_spread", lambda z: spread(z.double())),
         "mixed": (Parameters, "to", lambda self, device: self),
-        "linalg": (callbacks, "embedding_spread", lambda z: torch.linalg.svdvals(z).sum()),
+        "linalg": (module, "embedding_spread", lambda z: torch.linalg.svdvals(z).sum()),
     }[name]
     right = getattr(place, attribute)
     setattr(place, attribute, mistake)
