@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from radial.checks import check_choice, check_finite, check_number, check_tensor
+from radial.metrics.gram import gram_matrix
 from radial.metrics.registry import (
     INFO_NCE_TEMPERATURE,
     RETRIEVAL_IMAGES,
@@ -66,22 +67,20 @@ class Gallery:
     @cached_property
     def plain(self) -> Tensor:
         """(M, M) cosines of the views as they are."""
-        u = F.normalize(self.x, dim=1)
-        return u @ u.T
+        return _products(F.normalize(self.x, dim=1))
 
     @cached_property
     def whitened(self) -> Tensor:
         """(M, M) cosines after whitening."""
         x = self.x - self.x.mean(0)
-        covariance = x.T @ x / len(x)
+        covariance = _products(x.T).div_(len(x))
         level = float(covariance.diagonal().mean())
         if level <= torch.finfo(torch.float64).tiny:
             return torch.ones(len(x), len(x), dtype=x.dtype, device=x.device)
         covariance.mul_(1.0 - self.shrinkage).diagonal().add_(self.shrinkage * level)
         root = torch.linalg.cholesky(covariance)
         z = torch.linalg.solve_triangular(root, x.T, upper=False).T  # (M, D)
-        z = F.normalize(z, dim=1)
-        return z @ z.T
+        return _products(F.normalize(z, dim=1))
 
     def cosines(self, whiten: bool) -> Tensor:
         """Of all views with all.
@@ -106,6 +105,11 @@ class Gallery:
         similarity = self.cosines(whiten).clone().fill_diagonal_(-math.inf)
         nearest = similarity.masked_fill(~self.own, -math.inf).amax(1, keepdim=True)
         return ((similarity >= nearest - _TIE) & ~self.own).sum(1)
+
+
+def _products(rows: Tensor) -> Tensor:
+    """Of all pairs of rows, each pair once."""
+    return gram_matrix([rows.T], len(rows), rows.device)
 
 
 def view_retrieval(
