@@ -25,6 +25,7 @@ from radial.study.plan import Study, from_values
 from radial.study.store import Store
 
 BACKBONE, BATCH, SIDE = "resnet9-w0.125", 128, 16
+RUNS = 16
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
 BARE = f"""
 import sys
@@ -81,7 +82,7 @@ def trained(store: Store) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=16)
+    parser.add_argument("--runs", type=int, default=RUNS, help="fewer are a trial: no file")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-ray", action="store_true")
     options = parser.parse_args()
@@ -126,6 +127,8 @@ def main() -> None:
         print(f"  beside its epochs, a run in a new process costs {fresh:.1f} s (imports, data,")
         print(f"  building, checkpoint), each further run of that worker {more:.2f} s")
         figures = {"seconds": medians, "rounds": seconds, "gain": gain, "bare gain": of_torch}
+        if options.runs != RUNS:
+            return
         record("study", figures | {"overhead": {"first run": fresh, "further run": more}})
 
 
