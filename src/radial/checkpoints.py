@@ -13,6 +13,7 @@ import re
 import sys
 import warnings
 import zipfile
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING  # pickles name modules as Python 2 did
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -122,6 +123,8 @@ def _named(content: Any, prefix: str, above: tuple[int, ...]) -> Iterator[tuple[
         if isinstance(value, Tensor):
             if not network:  # beside a network stand its queue, its centre and the like
                 yield prefix + key, value
+        elif network and isinstance(value, Inert) and key not in PLACES:
+            continue  # a module beside the network's tensors: settings, a copy
         elif above or not _ASIDE.search(key):
             inner = prefix if key in PLACES and network else f"{prefix}{key}."
             yield from _named(value, inner, (*above, id(content)))
@@ -217,10 +220,11 @@ def _wanted(path: Path, message: str, names: Mapping[str, type]) -> tuple[str, t
 
 def _stand_in(path: Path, name: str) -> type:
     module, _, last = name.rpartition(".")
-    top = module.partition(".")[0]
-    ours = module in ("builtins", "__builtin__") and last in _PLAIN
-    if top in sys.stdlib_module_names | {"__builtin__"} and not ours and not _DATA.fullmatch(name):
-        raise _refusal(path, name)
+    module, last = NAME_MAPPING.get((module, last), (IMPORT_MAPPING.get(module, module), last))
+    plain = module == "builtins" and last in _PLAIN
+    known = _DATA.fullmatch(f"{module}.{last}")
+    if module.partition(".")[0] in sys.stdlib_module_names and not plain and not known:
+        raise _refusal(path, f"{module}.{last}")
     return _kind(name, InertDict if last.lower().endswith("dict") else Inert)
 
 

@@ -58,6 +58,8 @@ def from_hugging_face(name: str, asked: Asked) -> Network:
     quiet = transformers.utils.logging
     before = quiet.get_verbosity()
     quiet.set_verbosity_error()  # what is missing is checked here, and told in one line
+    bars = quiet.is_progress_bar_enabled()
+    quiet.disable_progress_bar()
     try:
         config = transformers.AutoConfig.from_pretrained(name)
         tower = TOWERS.get(config.model_type)
@@ -74,6 +76,8 @@ def from_hugging_face(name: str, asked: Asked) -> Network:
         raise ValueError(f"cannot build 'hf:{name}': {one_line(error)}") from error
     finally:
         quiet.set_verbosity(before)
+        if bars:
+            quiet.enable_progress_bar()
     auto, kinds = KINDS[config.model_type]
     own = getattr(config, "image_size", None)
     how = _seen(told, asked, own if isinstance(own, int) else None)

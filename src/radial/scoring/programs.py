@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import io
 import os
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -82,7 +84,8 @@ def from_onnx(name: str, asked: Asked) -> Network:
     """
     needs("onnx", "onnxruntime")
     try:
-        module = Onnx(Path(name).expanduser())
+        with redirect_stdout(io.StringIO()):  # where it tells of its retries
+            module = Onnx(Path(name).expanduser())
     except PermissionError:
         raise
     except Exception as error:  # onnxruntime's own kinds of errors, and damaged bytes
