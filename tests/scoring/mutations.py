@@ -61,22 +61,12 @@ def main(source: Path, images: str, count: int) -> None:
         copy.write_bytes(mutated(chosen.read_bytes(), rng))
         before = sorted(os.listdir("."))
         name = f"torchscript:{place}" if source.name.startswith("script") else str(place)
-        words = [
-            "score",
-            name,
-            "--data",
-            images,
-            "--scores",
-            "rankme",
-            "--repeats",
-            "0",
-            "--no-cache",
-        ]
+        words = ["score", name, "--data", images, "--scores", "rankme", "--repeats", "0"]
         out, err = io.StringIO(), io.StringIO()
         code: object
         try:
             with redirect_stdout(out), redirect_stderr(err):
-                code = radial(words)
+                code = radial([*words, "--no-cache"])
         except BaseException as error:
             code = f"{type(error).__name__}: {error}"[:300]
         codes[str(code)] += 1
