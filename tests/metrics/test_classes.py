@@ -93,6 +93,7 @@ def _rank(rank: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_over_two_processes_as_over_one(tmp_path: Path) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     mp.spawn(_rank, (str(tmp_path),), nprocs=2)

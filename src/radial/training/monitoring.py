@@ -90,10 +90,10 @@ class LabelFreeMonitor(AnyCallback):
 
     Example:
         >>> import torch
+        >>> from pytorch_lightning import Callback  # or from lightning.pytorch
         >>> images = torch.randint(0, 256, (32, 3, 16, 16), dtype=torch.uint8)
-        >>> monitor = LabelFreeMonitor(images)
-        >>> [base.__module__.partition(".")[0] for base in type(monitor).__bases__][:2]
-        ['radial', 'pytorch_lightning']
+        >>> isinstance(LabelFreeMonitor(images, every=5), Callback)
+        True
     """
 
     def __init__(
