@@ -4,7 +4,7 @@
 
 A look is the default of `radial.Monitor`: 512 images, four views of each, view retrieval. It is
 compared with SimCLR steps (two views drawn, both passed, gradients, SGD) at the default intervals:
-an epoch of CIFAR-10's 45,000 images at 32 px with a ResNet-9, and 100 steps or an epoch of
+an epoch of CIFAR-10's 45,000 images at 32 px with a ResNet-9, and 200 steps or an epoch of
 ImageNet-100's 126,689 images at 224 px with a ResNet-18. All are of 256 images; at 224 px a step
 of --batch images is measured, which fits in memory, and counted for its share. Interleaved rounds,
 medians, written to results/monitor.json.
@@ -31,7 +31,7 @@ BATCH = 256
 MOST = 0.02
 CASES = {  # name: size, backbone, steps between two looks
     "32 px, ResNet-9, an epoch of 45,000": (32, "resnet9-w0.25", 45_000 // BATCH),
-    "224 px, ResNet-18, 100 steps": (224, "resnet18", 100),
+    "224 px, ResNet-18, 200 steps": (224, "resnet18", 200),
     "224 px, ResNet-18, an epoch of 126,689": (224, "resnet18", 126_689 // BATCH),
 }
 

@@ -86,7 +86,7 @@ ROWS = (
         )
         for case, main in (
             ("32 px, ResNet-9, an epoch of 45,000", True),
-            ("224 px, ResNet-18, 100 steps", True),
+            ("224 px, ResNet-18, 200 steps", True),
             ("224 px, ResNet-18, an epoch of 126,689", False),
         )
     ),

@@ -25,7 +25,7 @@ from radial.evaluation.monitor import Monitor, Rows, part_of
 from radial.rbf.health import effective_rank
 from radial.verdicts import COLLAPSED, FEWEST_DIMENSIONS, OK, WINDOW, run_verdict
 
-UNITS = {"epoch": 1, "step": 100}  # how many lie between two looks, unless told otherwise
+UNITS = {"epoch": 1, "step": 200}  # how many lie between two looks, unless told otherwise
 EVERY = 10  # steps between two looks of the guard on a GPU, where reading a value waits for it
 PACKAGES = ("pytorch_lightning", "lightning.pytorch")
 Part = str | Callable[[Any], Any]  # of a LightningModule: a dotted name, or what finds it
@@ -80,7 +80,7 @@ class LabelFreeMonitor(AnyCallback):
             returns the network.
         projection_head: features → embeddings, likewise; used where the module has it.
         scores: names as in ``radial score --list``.
-        every: how many epochs or steps lie between two looks; 1 epoch, or 100 steps.
+        every: how many epochs or steps lie between two looks; 1 epoch, or 200 steps.
         unit: epoch or step.
         **options: of `radial.Monitor`: image_size, mean, std, view, views, most, seed, batch.
 
