@@ -97,7 +97,7 @@ def channels_last(network: nn.Module) -> bool:
 
 
 def _corrupts(conv: nn.Conv2d) -> bool:
-    """Whether it is a convolution of the kind that :class:`StridedPointwise` stands in for."""
+    """Whether it is a convolution of the kind that `StridedPointwise` stands in for."""
     narrow = conv.in_channels // conv.groups < 32  # twice the widest vectors there are
     strided = conv.kernel_size == (1, 1) and max(conv.stride) > 1
     return narrow and strided and not isinstance(conv, StridedPointwise)

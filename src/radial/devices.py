@@ -2,7 +2,7 @@
 
 Networks run on the device, in float32 or less. What needs float64 or takes a matrix apart, neither
 of which Apple's GPUs can do, is done on the CPU: features come back to it, see
-:mod:`radial.evaluation.features`.
+`radial.evaluation.features`.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def extract_layers(
     ``batch`` nor on how many views there are, and torch's own random state is not touched;
     they belong to the image's place, not to its content. They are drawn in the coordinates of the
     stored images: networks of any size see the same crops and colours, where each gets the view
-    :meth:`~radial.data.augmentations.View.at` its size. With ``turned``, of the centre turned by
+    `radial.data.augmentations.View.at` its size. With ``turned``, of the centre turned by
     0, 90, 180 and 270 degrees: (n, 4, ·).
 
     ``crop`` is the share of a stored image's side that its centre keeps before it is resized to
@@ -92,7 +92,7 @@ def extract_layers(
     ``transform``, PIL image to tensor, takes the place of resizing and normalising.
 
     Computed on ``device``, to which the modules are moved meanwhile, by default where the
-    parameters of the backbone are; in ``precision``, see :mod:`radial.devices`. ``progress`` is
+    parameters of the backbone are; in ``precision``, see `radial.devices`. ``progress`` is
     called with the views done and their total after each batch of each view. ``cache`` keeps
     the results on disk, see `radial.evaluation.cache.Cache`.
 

@@ -42,7 +42,7 @@ class Asked:
         weights: none for random ones, or a name that the source knows; None for its default.
         size: side of the images, where the user says.
         data_size: that of the dataset, where nothing else is known.
-        features: one of :data:`FEATURES`.
+        features: one of `FEATURES`.
     """
 
     weights: str | None = None
@@ -75,7 +75,7 @@ def taken(
     Args:
         module: the network.
         name: for the error.
-        asked: one of :data:`FEATURES`.
+        asked: one of `FEATURES`.
         offered: how each kind is taken; None where the module gives it as it is.
         auto: what is taken where nothing is asked for.
 

@@ -59,7 +59,7 @@ def rebuild(
     radial_function: Radial = "gaussian",
     normalize: bool = False,
 ) -> Network:
-    """The network of a checkpoint of others; see :func:`radial.scoring.targets.build`."""
+    """The network of a checkpoint of others; see `radial.scoring.targets.build`."""
     complaints: list[str] = []
     for state, note in _copies(tensors, copy, path):
         for named in _readings(state):

@@ -36,7 +36,7 @@ def from_source(spec: str, asked: Asked) -> Network:
     """The network of a model by name, in eval mode.
 
     Args:
-        spec: a prefix of :data:`SOURCES` and a name, or a bare name of radial's own backbones.
+        spec: a prefix of `SOURCES` and a name, or a bare name of radial's own backbones.
         asked: weights, size and features.
 
     Raises:
@@ -68,7 +68,7 @@ def _built(name: str, size: int, weights: str | None) -> nn.Module:
 
 
 def _ours(name: str, asked: Asked) -> Network:
-    """``resnet9-w0.25@none``: what :func:`build_backbone` knows without a prefix."""
+    """``resnet9-w0.25@none``: what `build_backbone` knows without a prefix."""
     if name in TORCHVISION:
         return _torchvision(name, asked)
     size = asked.size or asked.data_size

@@ -88,11 +88,11 @@ def find(name: str) -> Target:
 
     Args:
         name: a run's directory, a checkpoint or embeddings file, a directory of a `transformers`
-            model, or a model by one of the prefixes in :data:`SOURCES`. A file of that very name
+            model, or a model by one of the prefixes in `SOURCES`. A file of that very name
             comes before any reading of ``=`` and ``@``.
 
     Returns:
-        What was read of it; :func:`build` makes the network.
+        What was read of it; `build` makes the network.
 
     Raises:
         ValueError: there is no such target, or it cannot be read.
@@ -237,7 +237,7 @@ def build(
     """The network of a target in eval mode, with how it sees images.
 
     Args:
-        target: as :func:`find` gives it.
+        target: as `find` gives it.
         image_size: side of its images; by default what it was trained at. What a target says
             itself (``@96px``) comes first.
         data_size: that of the dataset, for networks that do not say.
