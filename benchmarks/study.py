@@ -83,7 +83,7 @@ def trained(store: Store) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=RUNS, help="fewer are a trial: no file")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--no-ray", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
