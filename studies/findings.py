@@ -1,6 +1,7 @@
 """The tables and the figure of docs/FINDINGS.md, from the results kept in docs/findings.
 
-    python studies/findings.py            # writes the tables between their markers, and the figure
+    python studies/findings.py            # writes the tables between their markers, the figure,
+                                          # and what `radial score` says was confirmed
     python studies/findings.py --check    # changes nothing; exit code 1 if something would change
 
 A study's results come into docs/findings with
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from confirmed import facts
 from figure import draw
 
 from radial.files import write_atomically
@@ -31,6 +33,7 @@ from radial.study.results import directions
 
 DOCS = Path(__file__).parents[1] / "docs"
 KEPT = DOCS / "findings"
+FACTS = DOCS.parent / "src" / "radial" / "scoring" / "confirmed.json"
 METHODS = {"simclr": "SimCLR", "moco": "MoCo v2", "byol": "BYOL", "swav": "SwAV",
            "simsiam": "SimSiam"}  # fmt: skip
 HEADS = ("default", "mlp", "linear", "rbfn", "rbfn-normalized", "rbfn-paper")
@@ -218,6 +221,10 @@ def main() -> int:
     judgement = judged(kept("scores"))
     chosen = best_kernel_score(judgement["choosing"])
     made[DOCS / "findings.svg"] = draw(kept("heads"), judgement["confirming"], chosen)
+    runs = kept("scores")
+    studies = {path.parent.name: pd.read_parquet(path) for path in KEPT.glob("*/results.parquet")}
+    confirming = halves(final(runs))["confirming"]
+    made[FACTS] = facts(judgement["confirming"], confirming, studies, directions(runs), CHOOSING)
     stale = [
         path
         for path, text in made.items()

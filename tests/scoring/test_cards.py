@@ -21,8 +21,10 @@ from radial.evaluation.features import extract
 from radial.metrics.registry import SCORES
 from radial.metrics.spectra import rankme
 from radial.presentation import GREY
-from radial.scoring.card import Card, print_cards, ranking
+from radial.scoring.card import Card
+from radial.scoring.leaderboard import gap, leaderboard
 from radial.scoring.page import page
+from radial.scoring.result import Result
 from radial.scoring.score import score
 from radial.scoring.settings import Settings
 from radial.training.config import RunConfig
@@ -36,7 +38,7 @@ def cards(runs, folder):
     settings = Settings(
         data=f"folder:{folder}", part="train", images=64, view_images=32, repeats=4, cache=False
     )
-    return dict(zip([*runs, "untrained"], score(targets, settings, figures=True)))
+    return dict(zip([*runs, "untrained"], score(targets, settings=settings, figures=True)))
 
 
 def test_the_dead_and_the_collapsed_are_called_so(cards) -> None:
@@ -98,7 +100,7 @@ def test_kernels_of_a_run_know_where_they_started(cards) -> None:
 def test_same_twice(runs, folder, cards) -> None:
     settings = Settings(data=f"folder:{folder}", part="train", images=64, view_images=32, repeats=4)
     for _ in ("computed", "from the cache"):
-        (again,) = score([str(runs["live"])], settings)
+        (again,) = score([str(runs["live"])], settings=settings)
         values = {s.key: s.value for s in cards["live"].scores if s.name != "rankme"}
         for one in again.scores:
             if one.name != "rankme":
@@ -131,17 +133,21 @@ def test_figures(cards) -> None:
 
 
 def test_ranking(cards) -> None:
-    order, sentences = ranking([cards[name] for name in ("dead", "untrained", "live")])
-    assert [card.target for card in order][-1] == cards["dead"].target
-    assert sentences[0].startswith("ranked by view_retrieval@backbone")
-    assert any(s.endswith("is not ranked: dead head") for s in sentences)
-    by = ranking([cards["live"], cards["mlp"]], by="rankme@backbone")
-    values = [card.score("rankme@backbone").value for card in by[0]]
+    board = leaderboard([cards[name] for name in ("dead", "untrained", "live")])
+    assert board.key == "view_retrieval@backbone"
+    assert [place.mark for place in board.places] == ["1", "floor", "–"]
+    assert board.best is cards["live"]
+    assert board.cards[-1] is cards["dead"]
+    assert board.places[-1].why.startswith("dead head: εr ≈ ")
+    by = leaderboard([cards["live"], cards["mlp"]], by="rankme@backbone")
+    values = [card.score("rankme@backbone").value for card in by.cards]
     assert values == sorted(values, reverse=True)
-    with pytest.raises(ValueError, match="not every target has sns_width@kernels"):
-        ranking([cards["live"], cards["mlp"]], by="sns_width")
-    _, sentences = ranking([cards["untrained"], cards["live"]], by="lidar")  # one has no projector
-    assert sentences[0].startswith("ranked by lidar@backbone")
+    alone = leaderboard([cards["live"], cards["mlp"]], by="sns_width")
+    assert [place.why for place in alone.places] == ["", "it has no sns_width@kernels"]
+    with pytest.raises(ValueError, match="no target has sns_width@kernels"):
+        leaderboard([cards["mlp"], cards["untrained"]], by="sns_width")
+    shared = leaderboard([cards["untrained"], cards["live"]], by="lidar")  # one has no projector
+    assert shared.key == "lidar@backbone"
 
 
 def with_value(card: Card, status: str, value: float) -> Card:
@@ -154,25 +160,27 @@ def with_value(card: Card, status: str, value: float) -> Card:
 def test_a_network_without_training_is_the_floor_and_no_contestant(cards) -> None:
     good, bad = (with_value(cards["live"], "ok", value) for value in (0.9, 0.2))
     floor = with_value(cards["live"], "untrained", 0.5)
-    order, sentences = ranking([floor, bad, good])
-    assert [card.target for card in order] == ["ok 0.9", "ok 0.2", "untrained 0.5"]
-    assert sentences[1].startswith("ok 0.9 is ahead of ok 0.2 by ")
-    assert sentences[2] == (
-        "untrained 0.5 is the floor, random weights: 0.5; not told apart from it, or below: ok 0.2"
-    )
-    assert len(sentences) == 3
-    assert ranking([floor, good])[1][1:] == ["untrained 0.5 is the floor, random weights: 0.5"]
+    found = Result([floor, bad, good])
+    assert [card.target for card in found.board.cards] == ["ok 0.9", "ok 0.2", "untrained 0.5"]
+    assert [card.target for card in found] == ["untrained 0.5", "ok 0.2", "ok 0.9"]  # as given
+    assert found.board.answer.startswith("best: ok 0.9, ahead of ok 0.2 by 0.7")
+    low = leaderboard([floor, bad])
+    assert low.answer == "best: ok 0.2; not above the floor, untrained 0.5"
+    assert leaderboard([floor, good]).answer == "best: ok 0.9, above the floor, untrained 0.5"
+    assert leaderboard([floor, floor]).best is None
     console = Console(file=io.StringIO(), width=200)
-    print_cards(order, sentences, console)
+    found.show(console, every=True)
     assert "untrained 0.5 (floor)" in console.file.getvalue()
-    shown = page([good, floor], sentences)
-    assert "untrained, the floor" in shown
+    shown = page(found)
+    assert 'class="floor"' in shown
     assert f"background:{GREY}" in shown
 
 
-def test_one_and_the_same_twice_is_within_noise(cards) -> None:
-    _, sentences = ranking([cards["live"], cards["live"]])
-    assert "within noise: 0 (0 to 0)" in sentences[1]
+def test_one_and_the_same_twice_is_not_told_apart(cards) -> None:
+    twin = replace(cards["live"], target="twin")
+    board = leaderboard([cards["live"], twin])
+    assert board.answer == f"best: {board.places[0].name}; not told apart from twin"
+    assert gap(board.places[1].behind) == "0 (0 to 0)"
 
 
 def test_kernels_alone(runs) -> None:
@@ -192,7 +200,7 @@ def test_kernels_alone(runs) -> None:
     with pytest.raises(ValueError, match="has no RBF kernels: without --data"):
         score([str(runs["mlp"])])
     with pytest.raises(ValueError, match="rankme cannot be read without images: give --data"):
-        score([str(runs["live"])], Settings(scores=("rankme",)))
+        score([str(runs["live"])], settings=Settings(scores=("rankme",)))
 
 
 def test_published_checkpoint_without_images(tmp_path) -> None:
@@ -214,7 +222,7 @@ def test_kernels_fitted_to_any_backbone(folder) -> None:
     settings = Settings(
         data=f"folder:{folder}", part="train", images=64, view_images=64, repeats=0, fit_head=True
     )
-    (card,) = score(["resnet9-w0.0625@none"], settings, figures=True)
+    (card,) = score(["resnet9-w0.0625@none"], settings=settings, figures=True)
     assert math.isfinite(card.score("kernel_information@kernels").value)
     assert any("kernels fitted to frozen features" in line for line in card.warnings)
     assert card.figures.atlas is not None
@@ -226,7 +234,7 @@ def test_broken_network_gets_a_card(runs, folder, tmp_path) -> None:
     checkpoint["state_dict"]["method.backbone.conv1.weight"].fill_(math.nan)
     torch.save(checkpoint, tmp_path / "nan.ckpt")
     settings = Settings(data=f"folder:{folder}", part="train", images=32, repeats=0)
-    (card,) = score([str(tmp_path / "nan.ckpt")], settings)
+    (card,) = score([str(tmp_path / "nan.ckpt")], settings=settings)
     assert card.status == "broken"
     assert "NaN or inf" in card.reason
     assert {s.layer for s in card.scores} == {"kernels"}
@@ -247,7 +255,7 @@ def test_a_residual_head_with_dead_kernels_is_not_called_collapsed(runs, folder,
     checkpoint["state_dict"]["method.projection_head.layers.2.log_shapes"].add_(3.0)
     torch.save(checkpoint, tmp_path / "sharp.ckpt")
     settings = Settings(data=f"folder:{folder}", part="train", images=64, repeats=0, cache=False)
-    (card,) = score([str(tmp_path / "sharp.ckpt")], settings)
+    (card,) = score([str(tmp_path / "sharp.ckpt")], settings=settings)
     assert card.status == "dead kernels"
 
 
@@ -256,7 +264,7 @@ def test_random_weights_without_batch_norm_are_untrained(folder) -> None:
         data=f"folder:{folder}", part="train", images=16, view_images=8, repeats=0, cache=False,
         scores=("rankme",),
     )  # fmt: skip
-    (card,) = score(["timm:vit_tiny_patch16_224@none"], settings)
+    (card,) = score(["timm:vit_tiny_patch16_224@none"], settings=settings)
     assert card.status == "untrained"
 
 
@@ -277,9 +285,9 @@ def test_bad_settings(changes, message) -> None:
 
 def test_unknown_score_and_too_few_images(runs, folder) -> None:
     with pytest.raises(ValueError, match="unknown score 'rank'"):
-        score([str(runs["live"])], Settings(scores=("rank",)))
+        score([str(runs["live"])], settings=Settings(scores=("rank",)))
     with pytest.raises(ValueError, match="images in its val part; 16 are needed"):
-        score([str(runs["live"])], Settings(data=f"folder:{folder}", part="val"))
+        score([str(runs["live"])], settings=Settings(data=f"folder:{folder}", part="val"))
 
 
 def test_what_belongs_to_a_study_stays(runs, tmp_path, capsys) -> None:

@@ -14,7 +14,7 @@ from radial.evaluation.features import extract_layers
 from radial.metrics.multiview import rotation_probe
 from radial.metrics.retrieval import acr, arc
 from radial.metrics.scores import Score, compare
-from radial.scoring.card import ranking
+from radial.scoring.leaderboard import leaderboard
 from radial.scoring.score import score
 from radial.scoring.settings import Settings
 from radial.scoring.status import annotated
@@ -34,7 +34,7 @@ def settings(folder: Path, **changes: object) -> Settings:
 def test_each_choice_draws_other_views_and_says_so(runs, folder) -> None:
     values = {}
     for augment in ("fixed", "crop", "strong", "own"):
-        (card,) = score([str(runs["mlp"])], settings(folder, augment=augment))
+        (card,) = score([str(runs["mlp"])], settings=settings(folder, augment=augment))
         found = card.score("view_retrieval@backbone")
         values[augment] = found.value
         assert found.gallery.startswith(f"24 images × 3 views, {augment}: ")
@@ -45,7 +45,7 @@ def test_each_choice_draws_other_views_and_says_so(runs, folder) -> None:
     assert values["own"] == values["fixed"]  # on small images MoCo's views are SimCLR's
     with pytest.warns(FutureWarning, match="fixed, crop, strong, own"):
         old = settings(folder, augment="simclr")
-    (card,) = score([str(runs["mlp"])], old)
+    (card,) = score([str(runs["mlp"])], settings=old)
     assert card.score("view_retrieval@backbone").value == values["fixed"]
 
 
@@ -62,35 +62,35 @@ def test_the_recipes() -> None:
 
 def test_scores_of_different_views_are_not_compared(runs, folder) -> None:
     target = str(runs["mlp"])
-    (first,) = score([target], settings(folder))
-    (second,) = score([target], settings(folder, views=4))
+    (first,) = score([target], settings=settings(folder))
+    (second,) = score([target], settings=settings(folder, views=4))
     key = "view_retrieval@backbone"
     with pytest.raises(ValueError, match="of different views does not compare: 24 images × 3"):
         compare(first.score(key), second.score(key))
-    order, (sentence,) = ranking([first, replace(second, target="other")], key)
-    assert order[0] is first
-    assert sentence.startswith(f"not ranked: {key} of different views does not compare")
-    assert "× 3 views" in sentence
-    assert "× 4 views" in sentence
-    _, sentences = ranking([first, replace(second, target="other")], "rankme@backbone")
-    assert sentences[0].startswith("ranked by rankme@backbone")
+    board = leaderboard([first, replace(second, target="other")], key)
+    assert board.best is None
+    assert board.answer.startswith(f"not ranked: {key} of different views or kernels does not")
+    assert "× 3 views" in board.answer
+    assert "× 4 views" in board.answer
+    other = leaderboard([first, replace(second, target="other")], "rankme@backbone")
+    assert other.best is not None
 
 
 def test_own_views_differ_between_methods_and_only_lidar_compares(runs, folder) -> None:
     asked = settings(folder, augment="own", views=16, scores=NAMES[:2])
-    cards = score([str(runs["live"]), str(runs["collapsed"])], asked)  # SimCLR and BYOL
+    cards = score([str(runs["live"]), str(runs["collapsed"])], settings=asked)  # SimCLR and BYOL
     lidar, retrieval = "lidar@backbone", "view_retrieval@backbone"
     assert {card.score(lidar).gallery for card in cards} == {"24 images × 16 views, own"}
     assert len({card.score(retrieval).gallery for card in cards}) == 2
     with pytest.raises(ValueError, match="does not say how it was trained"):
-        score(["resnet9-w0.0625@none"], asked)
+        score(["resnet9-w0.0625@none"], settings=asked)
     with pytest.raises(ValueError, match="views must be at most 16"):
         settings(folder, views=17)
 
 
 def test_relative_confusion_is_to_the_backbone_before_the_first_step(runs, folder) -> None:
     """By a way of its own: the config's seed, the views drawn again, the plain functions."""
-    cards = score([str(runs["mlp"]), "resnet9-w0.0625@none"], settings(folder))
+    cards = score([str(runs["mlp"]), "resnet9-w0.0625@none"], settings=settings(folder))
     checkpoint = torch.load(runs["mlp"] / "last.ckpt", weights_only=True)
     config = from_dict(checkpoint["radial"]["config"])
     facts = checkpoint["radial"]
@@ -102,7 +102,7 @@ def test_relative_confusion_is_to_the_backbone_before_the_first_step(runs, folde
     images = data.train.subset(order)
     view = scoring_view("fixed", data.image_size)
     views = extract_layers(start, None, images, view=view, q=3, seed=0, **common).backbone
-    (plain,) = score([str(runs["mlp"])], settings(folder, scores=("acr@backbone",)))
+    (plain,) = score([str(runs["mlp"])], settings=settings(folder, scores=("acr@backbone",)))
     expected = arc(plain.score("acr@backbone").value, acr(views))
     assert cards[0].score("arc@backbone").value == pytest.approx(expected)
     assert cards[1].score("arc@backbone") is None
@@ -123,7 +123,7 @@ def test_turned_images_are_turned(runs, folder) -> None:
         assert torch.equal(turned[:, quarter], expected)
     with pytest.raises(ValueError, match="turned or seen by random views"):
         extract_layers(pixels, None, images, view=recipe("simclr", 32)[0], turned=True, **common)
-    (card,) = score([str(runs["mlp"])], settings(folder))
+    (card,) = score([str(runs["mlp"])], settings=settings(folder))
     found = card.score("rotation_probe@backbone")
     assert found.samples == 24
     assert 0.0 <= found.value <= 1.0

@@ -20,7 +20,7 @@ from radial.scoring.targets import build, find
 
 def test_numbers_are_those_of_the_functions(runs, folder) -> None:
     settings = EvalSettings(data=f"folder:{folder}", k=5, cache=False)
-    found = evaluate(str(runs["live"]), settings)
+    found = evaluate(str(runs["live"]), settings=settings)[0]
     data = load_data(f"folder:{folder}")
     backbone = build(find(str(runs["live"])), image_size=16).backbone
     parts: list[torch.Tensor] = []
@@ -38,7 +38,7 @@ def test_numbers_are_those_of_the_functions(runs, folder) -> None:
 
 def test_everything_needed_to_repeat_it_is_there(runs, folder) -> None:
     settings = EvalSettings(data=f"folder:{folder}", protocol=("exact", "paper"), seed=3)
-    found = evaluate(str(runs["mlp"]), settings)
+    found = evaluate(str(runs["mlp"]), settings=settings)[0]
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["data"]["split"] == "stratified 70/10/20, seed 42"
     assert found["data"]["train_images"] == 66
@@ -48,7 +48,7 @@ def test_everything_needed_to_repeat_it_is_there(runs, folder) -> None:
     assert "plain SGD" in paper["assumptions"]
     assert paper["seed"] == 3
     assert "torch" in found["versions"]
-    again = evaluate(str(runs["mlp"]), settings)  # from the cache
+    again = evaluate(str(runs["mlp"]), settings=settings)[0]  # from the cache
     for one in (found, again):
         for result in one["probes"].values():
             del result["seconds"]
@@ -58,7 +58,7 @@ def test_everything_needed_to_repeat_it_is_there(runs, folder) -> None:
 def test_table(runs, folder) -> None:
     settings = EvalSettings(data=f"folder:{folder}", protocol=("exact", "paper"))
     console = Console(file=io.StringIO(), width=200)
-    print_evaluations([evaluate(str(runs["live"]), settings)], console)
+    print_evaluations([evaluate(str(runs["live"]), settings=settings)[0]], console)
     text = console.file.getvalue()
     assert "66/10/20" in text
     assert "kNN, k 20, T 0.1" in text
@@ -70,7 +70,7 @@ def test_a_network_that_gives_nan_is_an_error(runs, folder, tmp_path) -> None:
     checkpoint["state_dict"]["method.backbone.conv1.weight"].fill_(float("nan"))
     torch.save(checkpoint, tmp_path / "nan.ckpt")
     with pytest.raises(ValueError, match="backbone: features of 66 of 66 images have NaN or inf"):
-        evaluate(str(tmp_path / "nan.ckpt"), EvalSettings(data=f"folder:{folder}"))
+        evaluate(str(tmp_path / "nan.ckpt"), f"folder:{folder}")
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_last_look_is_what_radial_score_finds(config, console, images) -> None:
     asked = Settings(
         data=images, part="val", repeats=0, cache=False, scores=("rankme@backbone", "sns_width")
     )
-    (card,) = score([str(settings.directory)], asked)
+    (card,) = score(str(settings.directory), settings=asked)
     last = rows(settings.directory)[-1]
     for found in card.scores:
         assert float(last[found.key]) == pytest.approx(found.value, rel=1e-6)

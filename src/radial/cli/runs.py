@@ -143,17 +143,19 @@ def score(parser: Parser) -> Run:
     )
     add("--json", metavar="FILE", help="write the cards as JSON; - to print them")
     add("--html", metavar="FILE", help="write one self-contained page")
+    add("--all", action="store_true", help="print all scores below the leaderboard")
     add("--list", action="store_true", help="list the scores and leave")
     parser.add_settings(Settings)
     return _score
 
 
 def _score(options: Namespace) -> int:
+    from radial.metrics.registry import HEADLINES
     from radial.scoring.settings import Settings
 
     given = vars(options)
-    names = ("targets", "by", "json", "html", "list")
-    targets, by, file, html, listing = (given.pop(name) for name in names)
+    names = ("targets", "by", "json", "html", "list", "all")
+    targets, by, file, html, listing, every = (given.pop(name) for name in names)
     if listing:
         from radial.scoring.card import print_registry
 
@@ -161,17 +163,22 @@ def _score(options: Namespace) -> int:
         return 0
     if not targets:
         raise ValueError("nothing to score: give run directories, checkpoints or model names")
-    return _score_targets(list(dict.fromkeys(targets)), Settings(**given), by, file, html)
+    shown = every or "scores" in given or len(targets) == 1
+    if "data" in given and not (shown or file or html):
+        given["scores"] = HEADLINES  # what may rank: the others take longer than the networks
+    return _score_targets(list(dict.fromkeys(targets)), Settings(**given), by, file, html, shown)
 
 
 def _score_targets(
-    targets: Sequence[str], settings: Settings, by: str | None, file: str | None, html: str | None
+    targets: Sequence[str],
+    settings: Settings,
+    by: str | None,
+    file: str | None,
+    html: str | None,
+    every: bool,
 ) -> int:
-    from rich.console import Console
-
-    from radial.files import check_writable, write_atomically
+    from radial.files import check_writable
     from radial.metrics.registry import parse
-    from radial.scoring.card import print_cards, ranking
     from radial.scoring.score import score
     from radial.training.rundir import SCORES
 
@@ -184,19 +191,19 @@ def _score_targets(
         if settings.data is None:
             raise ValueError("--html draws features: give --data as well")
         from radial.presentation import check_plotly
-        from radial.scoring.page import page
 
         check_plotly()  # now, not after minutes of computing
     with Bars() as progress:
-        cards = score(targets, settings, figures=html is not None, progress=progress)
-    order, sentences = ranking(cards, by)
+        result = score(
+            targets, settings=settings, by=by, figures=html is not None, progress=progress
+        )
     if file != "-":
-        print_cards(order, sentences, Console())
-    _write(file, {"ranking": sentences, "cards": [card.to_dict() for card in order]})
-    for card in cards:
+        result.show(every=every)
+    _write(file, result.to_dict())
+    for card in result:
         _keep(card.directory, SCORES, card.to_dict())
     if html is not None:
-        write_atomically(html, page(order, sentences))
+        result.to_html(html)
         print(f"page: {html}", file=sys.stderr if file == "-" else sys.stdout)
     return 0
 
@@ -224,14 +231,15 @@ def _evaluate_targets(targets: Sequence[str], settings: EvalSettings, file: str 
     from rich.console import Console
 
     from radial.files import check_writable
-    from radial.scoring.evaluate import evaluate, print_evaluations
+    from radial.scoring.evaluate import evaluate_target, print_evaluations
+    from radial.scoring.models import targets_of
     from radial.training.rundir import EVALUATION
 
     check_writable(None if file == "-" else file)
     results = []
     with Bars() as progress:
-        for target in targets:
-            results.append(evaluate(target, settings, progress=progress))
+        for target in targets_of(targets):
+            results.append(evaluate_target(target, settings.data, settings, progress=progress))
             _keep(results[-1].pop("directory"), EVALUATION, results[-1])
     if file != "-":
         print_evaluations(results, Console())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from radial.checks import DataError, check_choice, check_size
 from radial.data.decoded import disk_limit
@@ -165,29 +166,51 @@ def load_data(
         check_size("threads", threads)
     if not memory_limit >= 0:
         raise DataError(f"memory_limit must be at least 0 GiB, not {memory_limit!r}")
-    root = Path(root or cache_folder()).expanduser()
+    root = data_root(root)
     collection = info.load(path or root, split)
     if split == "own" and collection.parts is None:
         raise DataError(f"{spec} has no split of its own; split: 'auto' or 'paper'")
     own = collection.parts is not None and split != "paper"
     rows = split_own(collection, seed) if own else info.split(collection, seed)
-    size = image_size or info.image_size
-    limit = memory_limit * 2**30
-    store = collection.store
-    if isinstance(store, Files):
+    return prepared(
+        collection,
+        rows,
+        name=f"{info.name}:{path.resolve().name}" if path and info.named_by_path else info.name,
+        image_size=image_size or info.image_size,
+        root=root,
+        max_bad=max_bad,
+        memory_limit=memory_limit,
+        threads=threads,
+    )
+
+
+def prepared(
+    collection: Collection,
+    rows: Split,
+    *,
+    name: str,
+    image_size: int | None = None,
+    root: Path,
+    max_bad: int = 10,
+    memory_limit: float = 2.0,
+    threads: int | None = None,
+) -> Data:
+    """A collection read once, checked and split; what is asked for is as in :func:`load_data`."""
+    limit, store = memory_limit * 2**30, collection.store
+    if isinstance(store, Tensor):
+        found = hold_pixels(store, rows, image_size, limit=limit)
+    else:
         threads = threads or os.cpu_count() or 1
         found = read_files(
             store,
             rows,
-            size,
+            image_size,
             root=root,
             max_bad=max_bad,
             limit=limit,
             on_disk=disk_limit(),
             threads=threads,
         )
-    else:
-        found = hold_pixels(store, rows, size, limit=limit)
     survey = found.survey
     rows = rows.without(survey.bad)
     train, val, test = (
@@ -201,7 +224,7 @@ def load_data(
         for index in (rows.train, rows.val, rows.test)
     )
     return Data(
-        name=f"{info.name}:{path.resolve().name}" if path and info.named_by_path else info.name,
+        name=name,
         train=train,
         val=val,
         test=test,
@@ -209,10 +232,15 @@ def load_data(
         mean=torch.tensor(survey.mean),
         std=torch.tensor(survey.std),
         split=rows.description,
-        skipped=tuple(store.name(row) for row in survey.bad) if isinstance(store, Files) else (),
+        skipped=() if isinstance(store, Tensor) else tuple(map(store.name, survey.bad)),
         files=store if isinstance(store, Files) else None,
         trouble=collection.trouble or rows.trouble,
     )
+
+
+def data_root(root: Path | str | None = None) -> Path:
+    """Where downloads and statistics are kept: RADIAL_DATA, else ``~/.cache/radial``."""
+    return Path(root or cache_folder()).expanduser()
 
 
 def _parse(spec: str) -> tuple[DatasetInfo, Path | None]:

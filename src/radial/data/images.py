@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -27,12 +27,24 @@ from torch.utils.data import Dataset
 
 from radial.checks import DataError
 from radial.data.decoded import PixelCache
-from radial.pictures import read_picture
+from radial.pictures import open_picture, read_picture
 
 Pixels = NDArray[np.uint8]
 TEST_SHARE = 0.2
 VAL_SHARE_OF_REST = 0.125  # 10 % of all
 VAL_SHARE_OF_TRAIN = 0.1  # where the dataset comes with train and test
+
+
+class Readable(Protocol):
+    """Images that are read when asked for, by number."""
+
+    root: Any  # where they are, for messages
+
+    def __len__(self) -> int: ...
+    def name(self, index: int) -> str: ...
+    def shape(self, index: int) -> tuple[int, int]: ...  # width and height
+    def read(self, index: int, size: int) -> Pixels: ...  # DataError: why it cannot be read
+    def decode(self, index: int, size: int) -> Pixels: ...  # the same, DataError: with its name
 
 
 class Files:
@@ -55,6 +67,11 @@ class Files:
 
     def path(self, index: int) -> str:
         return os.path.join(self.root, self.name(index))
+
+    def shape(self, index: int) -> tuple[int, int]:
+        """Width and height, of the file's header."""
+        with open_picture(self.path(index)) as image:
+            return image.size
 
     def read(self, index: int, size: int) -> Pixels:
         """Decoded, or as the cache remembers it if neither the file's length nor time changed."""
@@ -117,7 +134,7 @@ class Images(Dataset[Tensor]):
 
     def __init__(
         self,
-        store: Tensor | Files,
+        store: Tensor | Readable,
         index: Tensor,
         *,
         stored_size: int,
@@ -160,7 +177,7 @@ class Images(Dataset[Tensor]):
             A path relative to the folder, or a number.
         """
         row = int(self.index[index])
-        return self._store.name(row) if isinstance(self._store, Files) else str(row)
+        return str(row) if isinstance(self._store, Tensor) else self._store.name(row)
 
     def subset(self, indices: Sequence[int] | Tensor) -> Images:
         """Some of the images, in the order given; nothing is copied.
@@ -261,7 +278,7 @@ class Data:
 class Collection:
     """All images of a dataset, before they are split."""
 
-    store: Tensor | Files  # (N, 3, S, S) uint8, or files not yet read
+    store: Tensor | Readable  # (N, 3, S, S) uint8, or files not yet read
     labels: Tensor | None = None  # (N,), −1 for images without one
     classes: tuple[str, ...] = ()
     parts: dict[str, Tensor] | None = None  # its own split: rows of train, and of val or test

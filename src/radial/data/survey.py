@@ -20,10 +20,9 @@ from torch import Tensor
 
 from radial.checks import DataError
 from radial.data.decoded import PixelCache
-from radial.data.images import Files, Images, Pixels, Split, resized
+from radial.data.images import Files, Images, Pixels, Readable, Split, resized
 from radial.data.statistics import Counts, in_blocks, mean_std
 from radial.files import write_atomically
-from radial.pictures import open_picture
 
 LARGEST_NATIVE = 96  # folders of square images up to this size are trained at it, others
 USUAL = 224  # at this
@@ -45,7 +44,7 @@ class Survey:
 
 
 class Found(NamedTuple):
-    store: Tensor | Files
+    store: Tensor | Readable
     survey: Survey
 
 
@@ -62,7 +61,7 @@ def hold_pixels(pixels: Tensor, split: Split, image_size: int | None, *, limit: 
 
 
 def read_files(
-    files: Files,
+    files: Readable,
     split: Split,
     image_size: int | None,
     *,
@@ -74,13 +73,15 @@ def read_files(
 ) -> Found:
     """Read files once and keep their pixels if they take at most ``limit`` bytes.
 
-    What was found is remembered below ``root`` until any of the files changes. If pixels are
+    What was found of files is remembered below ``root`` until any of them changes. If pixels are
     not kept, that spares the pass over all files the next time. Decoded images are remembered
     there, too, in ``on_disk`` bytes at most.
     """
-    key = _survey_key(files, train=split.train, image_size=image_size)
-    memory = root / "statistics" / f"{key[:40]}.json"
-    known = _recall(memory)
+    memory = None
+    if isinstance(files, Files):
+        key = _survey_key(files, train=split.train, image_size=image_size)
+        memory = root / "statistics" / f"{key[:40]}.json"
+    known = None if memory is None else _recall(memory)
     if known:
         size, stored = known.image_size, known.stored_size
     else:
@@ -92,9 +93,10 @@ def read_files(
         native = native_side(files, accept)
         size = image_size or native or USUAL
         stored = stored_size(size, native)
-    files.cache = PixelCache(
-        root / "pixels", files.root, count=len(files), size=stored, limit=on_disk
-    )
+    if isinstance(files, Files):
+        files.cache = PixelCache(
+            root / "pixels", files.root, count=len(files), size=stored, limit=on_disk
+        )
     keep = len(files) * 3 * stored**2 <= limit
     if known and not keep and _still_bad(files, known.bad, stored, max_bad):
         _warn(files, known.bad)
@@ -105,7 +107,7 @@ def read_files(
     split.without(list(bad))  # raises if that leaves a split empty
     mean, std = _normalisation(counts)
     survey = Survey(image_size=size, stored_size=stored, mean=mean, std=std, bad=list(bad))
-    if survey != known:
+    if memory is not None and survey != known:
         _remember(memory, survey)
     _warn(files, survey.bad)
     return Found(files if pixels is None else pixels, survey)
@@ -120,13 +122,12 @@ def stored_size(image_size: int, native: int | None) -> int:
     return image_size if image_size in (native, *range(64)) else round(image_size * 8 / 7)
 
 
-def native_side(files: Files, accept: range) -> int | None:
+def native_side(files: Readable, accept: range) -> int | None:
     """The side all readable images share, if they are square and it is in ``accept``."""
     shared = None
     for index in range(len(files)):
         try:
-            with open_picture(files.path(index)) as image:
-                width, height = image.size
+            width, height = files.shape(index)
         except Exception:  # named and counted when the images are read
             continue
         if width != height or width not in accept or shared not in (None, width):
@@ -136,7 +137,7 @@ def native_side(files: Files, accept: range) -> int | None:
 
 
 def _read_all(
-    files: Files, size: int, *, train: Tensor, keep: bool, max_bad: int, threads: int
+    files: Readable, size: int, *, train: Tensor, keep: bool, max_bad: int, threads: int
 ) -> tuple[Tensor | None, Counts, dict[int, str]]:
     """Pixels (N, 3, S, S) if kept, counts of training values (3, 256), reasons of bad rows.
 
@@ -172,7 +173,7 @@ class _Block(NamedTuple):
     bad: dict[int, str]
 
 
-def _still_bad(files: Files, rows: list[int], size: int, max_bad: int) -> bool:
+def _still_bad(files: Readable, rows: list[int], size: int, max_bad: int) -> bool:
     """Whether all of them are still unreadable: a disk may have been away only for a while."""
     bad = {}
     for row in rows:
@@ -184,7 +185,7 @@ def _still_bad(files: Files, rows: list[int], size: int, max_bad: int) -> bool:
     return len(bad) == len(rows)
 
 
-def _check_bad(files: Files, bad: dict[int, str], max_bad: int) -> None:
+def _check_bad(files: Readable, bad: dict[int, str], max_bad: int) -> None:
     if len(bad) > max_bad:
         first = ", ".join(f"{files.name(row)!r} ({why})" for row, why in [*bad.items()][:3])
         raise DataError(
@@ -194,7 +195,7 @@ def _check_bad(files: Files, bad: dict[int, str], max_bad: int) -> None:
         )
 
 
-def _warn(files: Files, bad: list[int]) -> None:
+def _warn(files: Readable, bad: list[int]) -> None:
     if bad:
         names = ", ".join(repr(files.name(row)) for row in bad[:3])
         warnings.warn(

@@ -5,15 +5,19 @@ Legend: N images, n images with q views each.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Generator, nn
 
+from radial.checks import did_you_mean
 from radial.data import Data, Images, load_data
 from radial.data.augmentations import FIXED_VIEWS, View, recipe, scoring_view, view_words
+from radial.data.datasets import data_root
+from radial.data.given import given, named
 from radial.devices import device_of
 from radial.evaluation.cache import default_cache
 from radial.evaluation.features import Layers, extract_layers
@@ -24,15 +28,68 @@ from radial.scoring.targets import Network, Target, before_training, own_view
 from radial.training.config import slug
 
 Progress = Callable[[str, int, int], None]  # what, done, total
+Asked = TypeVar("Asked", Settings, EvalSettings)
 
 
-def load_images(settings: Settings | EvalSettings, image_size: int | None) -> Data:
-    assert settings.data is not None
-    return load_data(
-        settings.data,
-        root=settings.data_root,
-        image_size=image_size,
-        split=settings.split,
+def asked(
+    kind: type[Asked], images: Any, settings: Asked | None, options: dict[str, Any]
+) -> tuple[Asked, Any]:
+    """Settings with the options that were given beside them, and what the images come from.
+
+    Args:
+        kind: of settings.
+        images: as for :func:`radial.score`.
+        settings: as they stand before the options.
+        options: fields of the settings; ``max_images`` is their ``images``.
+
+    Returns:
+        The settings, and a dataset by name, one that is loaded, or what was handed over.
+
+    Raises:
+        ValueError: an option that there is not, or images that were given twice.
+    """
+    if isinstance(images, kind):
+        told = f"give {kind.__name__} as settings=…, or its fields as keywords"
+        warnings.warn(f"settings as the second argument: {told}", DeprecationWarning, stacklevel=3)
+        settings, images = images, None
+    known = {field.name for field in fields(kind)} - {"images"} | {"max_images"}
+    for name in options:
+        if name not in known:
+            raise ValueError(f"unknown option {name!r}{did_you_mean(name, known)}")
+    data = options.pop("data", None)
+    if "max_images" in options:
+        options["images"] = options.pop("max_images")
+    if settings is None or options:
+        settings = kind(**options) if settings is None else replace(settings, **options)
+    given_twice = images is not None and data is not None
+    if given_twice or (settings.data is not None and not isinstance(images, Data | None)):
+        raise ValueError(f"images were given twice: {type(images).__name__} and data=")
+    source = images if images is not None else data if data is not None else settings.data
+    return settings, named(source) or source
+
+
+def load_images(
+    source: Any, settings: Settings | EvalSettings, image_size: int | None, labels: Any = None
+) -> Data:
+    """Images at a size, wherever they come from; those of an evaluation divided, with labels."""
+    if isinstance(source, Data):
+        return source
+    if isinstance(source, str) and named(source):
+        return load_data(
+            source,
+            root=settings.data_root,
+            image_size=image_size,
+            split=settings.split,
+            max_bad=settings.max_bad_images,
+        )
+    if isinstance(settings, Settings):
+        found = given(source, most=settings.images, seed=settings.seed)
+    else:
+        found = given(source, labels, own=True)
+    return found.data(
+        image_size,
+        divide=isinstance(settings, EvalSettings),
+        root=data_root(settings.data_root),
         max_bad=settings.max_bad_images,
     )
 
@@ -68,7 +125,7 @@ def network_layers(
         batch=settings.batch,
         device=device_of(settings.device),
         precision=settings.precision,
-        cache=default_cache() if settings.cache else None,
+        cache=default_cache() if settings.cache and network.cached else None,
         progress=progress and (lambda done, total: progress(what, done, total)),
         **view,
     )
@@ -91,14 +148,14 @@ class Bench:
         self,
         settings: Settings,
         progress: Progress | None,
-        data: Data | None = None,
+        source: Any,
         sizes: Sequence[int | None] = (),
         trained_on: Sequence[str] = (),
     ) -> None:
-        self.settings, self.progress = settings, progress
+        self.settings, self.progress, self.source = settings, progress, source
         self._trained_on = trained_on
         self._sizes = {settings.image_size} if settings.image_size else {*sizes}
-        self._data = data
+        self._data: Data | None = None
 
     @property
     def data(self) -> Data:
@@ -109,15 +166,20 @@ class Bench:
         """
         if self._data is None:
             one = len(self._sizes) == 1
-            self._data = load_images(self.settings, next(iter(self._sizes)) if one else None)
+            self._data = self._load(next(iter(self._sizes)) if one else None)
             largest = max((size for size in self._sizes if size), default=0)
             photographs = self._data.image_size < self._data.test.stored_size
             if not one and photographs and largest > self._data.image_size:
-                self._data = load_images(self.settings, largest)
+                self._data = self._load(largest)
         return self._data
+
+    def _load(self, size: int | None) -> Data:
+        return load_images(self.source, self.settings, size)
 
     def part(self, data: Data) -> str:
         """As asked; else all images, or those of test where a target was trained on others here."""
+        if not isinstance(self.source, str | Data):
+            return "test"  # images that were handed over: all of them, in every part
         if self.settings.part != "auto":
             return self.settings.part
         here = slug(data.name)
@@ -166,10 +228,21 @@ class Bench:
             plain=extracted("images", images), views=extracted("views", viewed, **drawn), **found
         )
 
-    def with_gallery(self, scores: Sequence[Score], target: Target, data: Data) -> list[Score]:
-        """Scores of views with the gallery that they are of; those of other ones do not compare."""
+    def with_gallery(
+        self, scores: Sequence[Score], target: Target, data: Data, *, fitted: bool = False
+    ) -> list[Score]:
+        """Scores of views with the gallery that they are of; those of other ones do not compare.
+
+        Nor do kernels that were ``fitted`` now with kernels that were trained.
+        """
 
         def gallery(score: Score) -> str:
+            words = of_views(score)
+            if fitted and score.layer == "kernels":
+                words = "; ".join(filter(None, [words, "kernels fitted now"]))
+            return words
+
+        def of_views(score: Score) -> str:
             if not SCORES[score.name].from_views:
                 return ""
             words = self.gallery(target, data, score.samples)

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
+from markupsafe import Markup
 from rich.console import Console
 from torch import Tensor
 
 from radial.data import Data
+from radial.data.given import named
 from radial.evaluation.classification import knn
 from radial.evaluation.probe import few_label_probe, probe
 from radial.presentation import terminal_table
-from radial.scoring.bench import Progress, load_images, network_layers
+from radial.scoring.bench import Progress, asked, load_images, network_layers
 from radial.scoring.card import PACKAGES, short_names, widened
+from radial.scoring.models import targets_of
+from radial.scoring.result import written
 from radial.scoring.settings import EvalSettings
-from radial.scoring.targets import Network, build, find
+from radial.scoring.targets import Network, Target, build
 from radial.training.rundir import versions
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PARTS = ("train", "val", "test")
 FEW = 0.01  # of the labels: the least that a label-free score must be worth
@@ -26,33 +35,76 @@ SHARES = (FEW, 0.1)  # for logistic regressions
 
 
 def evaluate(
-    name: str,
-    settings: EvalSettings,
+    models: Any,
+    images: Any = None,
+    labels: Any = None,
     *,
+    settings: EvalSettings | None = None,
     progress: Progress | None = None,
-    data: Data | None = None,
-) -> dict[str, Any]:
-    """Probe and nearest neighbours on frozen backbone features; plain values, as in eval.json.
+    **options: Any,
+) -> Any:
+    """What labels say of models: logistic regression and neighbours on frozen backbone features.
 
     Args:
-        name: of a target, as for ``radial eval``.
-        settings: data, protocols and sizes.
+        models: as for :func:`radial.score`.
+        images: labelled ones, as for :func:`radial.score`; datasets by name and folders with parts
+            of their own keep them, others are divided 70/10/20, stratified.
+        labels: one for each image, numbers or names, where the images have none of their own.
+        settings: as the command has them, in one object.
+        progress: called with what, done, total.
+        options: any field of :class:`~radial.scoring.settings.EvalSettings`.
+
+    Returns:
+        An :class:`Evaluations`: plain values a model, as in eval.json; ``best``, ``to_pandas()``.
+
+    Raises:
+        ValueError: what was given cannot be read, or has no labels.
+
+    Example:
+        >>> import torch
+        >>> pixels = torch.randint(256, (60, 3, 8, 8), dtype=torch.uint8)
+        >>> found = evaluate({"pixels": lambda batch: batch.flatten(1)}, pixels, [0, 1, 2] * 20)
+        >>> found.best["target"]
+        'pixels'
+    """
+    old = isinstance(images, EvalSettings)
+    settings, source = asked(EvalSettings, images, settings, options)
+    if source is None:
+        raise ValueError("there are no images to evaluate on: evaluate(models, images, labels)")
+    if labels is not None and isinstance(source, str | Data) and named(source) == source:
+        raise ValueError(f"{source} has labels of its own: labels= is for images without")
+    found = [
+        evaluate_target(target, source, settings, labels=labels, progress=progress)
+        for target in targets_of(models)
+    ]
+    return found[0] if old else Evaluations(found)
+
+
+def evaluate_target(
+    target: Target,
+    source: Any,
+    settings: EvalSettings,
+    *,
+    labels: Any = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """What labels say of one target.
+
+    Args:
+        target: what was found of it.
+        source: images by name, loaded already, or handed over.
+        settings: protocols and sizes.
+        labels: of images that were handed over.
         progress: called with what, done and total.
-        data: where it is loaded already, at the size that the target was trained at.
 
     Returns:
         Accuracies with intervals, protocols, sizes, warnings and versions.
 
     Raises:
-        ValueError: a target that cannot be read, or data without labels.
-
-    Example:
-        >>> from radial.scoring.settings import EvalSettings
-        >>> found = evaluate("runs/a", EvalSettings(data="digits"))  # doctest: +SKIP
+        ValueError: it cannot be built, or the images have no labels.
     """
-    target = find(name)
-    if data is None:
-        data = load_images(settings, target.asked_size or settings.image_size or target.image_size)
+    size = target.asked_size or settings.image_size or target.image_size
+    data = load_images(source, settings, size, labels)
     network = build(
         target,
         image_size=settings.image_size,
@@ -60,7 +112,7 @@ def evaluate(
         backbone=settings.backbone,
     )
     return {
-        "target": name,
+        "target": target.name,
         "kind": target.kind,
         "checkpoint": target.checkpoint,
         "directory": None if target.directory is None else str(target.directory),
@@ -68,6 +120,70 @@ def evaluate(
         "head": target.head,
         **evaluate_network(network, data, settings, name=target.name, progress=progress),
     }
+
+
+class Evaluations(Sequence[dict[str, Any]]):
+    """The evaluations of one call, in the order in which the models were given."""
+
+    def __init__(self, results: Sequence[dict[str, Any]]) -> None:
+        self.results = tuple(results)
+
+    @overload
+    def __getitem__(self, index: int | str) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[dict[str, Any]]: ...
+    def __getitem__(self, index: int | str | slice) -> Any:
+        """By place in the order given, or by the name of the model."""
+        if isinstance(index, str):
+            return next(result for result in self.results if result["target"] == index)
+        return self.results[index]
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """That of the highest accuracy, by the first protocol."""
+        return max(self.results, key=lambda result: _first(result)["accuracy"])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row a model and protocol, best first: accuracy with its interval, and the rest."""
+        import pandas as pd
+
+        names = ("accuracy", "low", "high", "top5", "f1", "precision", "recall")
+        rows = [
+            {"target": result["target"], "backbone": result["backbone"], "protocol": protocol}
+            | {name: found[name] for name in names}
+            | {"knn": result["knn"]["accuracy"], "test_images": found["test_samples"]}
+            for result in self.results
+            for protocol, found in result["probes"].items()
+        ]
+        return pd.DataFrame(rows).sort_values("accuracy", ascending=False, ignore_index=True)
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """JSON text; written to ``path`` as well, where one is given."""
+        text = json.dumps(self.results, indent=2, allow_nan=False, ensure_ascii=False)
+        return written(text, path)
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """One self-contained page with the table; written to ``path`` as well, if one is given."""
+        from radial.presentation import render
+
+        template = Path(__file__).with_name("templates") / "evaluations.html"
+        return written(render(template, table=Markup(self._repr_html_())), path)
+
+    def show(self, console: Console | None = None) -> None:
+        """Print the table."""
+        print_evaluations(self.results, console or Console())
+
+    def _repr_html_(self) -> str:
+        table: str = self.to_pandas().to_html(index=False, float_format="{:.4f}".format, border=0)
+        return table
+
+
+def _first(result: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(iter(result["probes"].values()))
+    return found
 
 
 def evaluate_network(

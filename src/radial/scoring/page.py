@@ -14,45 +14,81 @@ from typing import TYPE_CHECKING, Any
 
 from radial.metrics.registry import ARROWS, SCORES
 from radial.presentation import number, render
-from radial.scoring.card import Card
-from radial.scoring.plots import MAP_POINTS, card_colour, kernel_view, spectra_plot
+from radial.scoring.card import Card, cell
+from radial.scoring.leaderboard import STANDINGS, Leaderboard, gap, standing
+from radial.scoring.plots import (
+    MAP_POINTS,
+    card_colour,
+    kernel_view,
+    neighbour_views,
+    plotly_packed,
+    spectra_plot,
+)
+from radial.scoring.result import Result, grouped
 
 if TYPE_CHECKING:
     from radial.metrics.scores import Score
 
-LAYERS = {"kernels": "Kernels", "backbone": "Backbone", "projector": "Projector"}
+PICTURES = 2_000_000  # bytes on a page, half for neighbours, half for kernels
 
 
-def page(cards: Sequence[Card], ranking: Sequence[str] = ()) -> str:
-    """One self-contained HTML page; ``ranking`` holds sentences, shown as they are.
+def page(cards: Result | Sequence[Card]) -> str:
+    """One self-contained HTML page, below 5 MB: the leaderboard, then all else.
 
     A value is bold where it is the best of its row, its target is ok, it carries no warning,
     and its interval overlaps no other's.
     """
-    if not cards:
+    if not len(cards):
         raise ValueError("a page needs at least one card")
+    result = cards if isinstance(cards, Result) else Result(cards)
+    board, cards = result.board, result.board.cards
     rows = _table(cards)
     warnings = [score.warning for row in rows for score in row.given if score.warning]
     limit = min(MAP_POINTS, 3 * MAP_POINTS // len(cards))
+    room = PICTURES // 2 // max(1, sum(bool(c.figures and c.figures.widths) for c in cards))
+    drawn = any(card.figures for card in cards)
     return render(
         Path(__file__).with_name("templates") / "page.html",
         number=number,
+        gap=gap,
         cards=cards,
-        ranking=ranking,
+        board=board,
+        ranks=_ranks(board),
+        names=[place.name for place in board.places],
         colours=[card_colour(card, i) for i, card in enumerate(cards)],
-        layers=dict.fromkeys([*LAYERS, *(row.layer for row in rows)]),
-        titles=LAYERS,
+        groups={title: STANDINGS[title] for title in dict.fromkeys(row.standing for row in rows)},
         rows=rows,
         arrows=ARROWS,
         notes=list(dict.fromkeys(warnings)),
         registry=SCORES,
-        spectra=spectra_plot(cards) if any(card.figures for card in cards) else None,
-        kernels=[kernel_view(card.figures, i, limit) for i, card in enumerate(cards)],
+        plotly=plotly_packed() if drawn else None,
+        spectra=spectra_plot(cards, [place.name for place in board.places]) if drawn else None,
+        neighbours=neighbour_views(cards, PICTURES // 2),
+        kernels=[kernel_view(card.figures, i, limit, room) for i, card in enumerate(cards)],
         facts={
             "Data": _facts([card.data for card in cards]),
             "Versions": _facts([card.versions for card in cards]),
         },
     )
+
+
+def fragment(result: Result) -> str:
+    """The leaderboard alone, for notebooks: no style of its own but widths."""
+    board = result.board
+    return render(
+        Path(__file__).with_name("templates") / "fragment.html",
+        board=board,
+        cell=cell,
+        gap=gap,
+        arrow=next((ARROWS[p.score.better][0] for p in board.places if p.score), ""),
+    )
+
+
+def _ranks(board: Leaderboard) -> Row | None:
+    """The row of the score that targets are ranked by, for the lines of the leaderboard."""
+    if board.key is None:
+        return None
+    return next((row for row in _table(board.cards) if row.key == board.key), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +101,15 @@ class Row:
     best: Score | None
     low: float  # of all intervals
     high: float
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}@{self.layer}"
+
+    @property
+    def standing(self) -> str:
+        """What the findings say of it."""
+        return standing(self.key)
 
     @property
     def given(self) -> list[Score]:
@@ -81,11 +126,10 @@ class Row:
 
 
 def _table(cards: Sequence[Card]) -> list[Row]:
-    found = [{(score.layer, score.name): score for score in card.scores} for card in cards]
     rows = []
-    keys = dict.fromkeys(key for scores in found for key in scores)
-    for layer, name in sorted(keys, key=lambda key: [*LAYERS, key[0]].index(key[0])):
-        scores = tuple(column.get((layer, name)) for column in found)
+    for key in (key for keys in grouped(cards).values() for key in keys):
+        name, _, layer = key.rpartition("@")
+        scores = tuple(card.score(key) for card in cards)
         pairs = [(s, card) for s, card in zip(scores, cards) if s and math.isfinite(s.value)]
         ends = [x for s, _ in pairs for x in (s.low, s.value, s.high) if x is not None]
         ends = [x for x in ends if math.isfinite(x)] or [0.0]
@@ -99,10 +143,12 @@ def _best(pairs: list[tuple[Score, Card]]) -> Score | None:
     """The score that is better than all others beyond their intervals, if there is one."""
     if len(pairs) < 2 or pairs[0][0].better not in ("higher", "lower", "near 1"):
         return None
-    best, card = min(pairs, key=lambda pair: _cost(pair[0])[1])
+    if len({score.gallery for score, _ in pairs}) > 1:
+        return None  # of other views, or of kernels fitted now beside trained ones
+    (best, card), *rest = sorted(pairs, key=lambda pair: _cost(pair[0])[1])
     if card.status != "ok" or best.warning:
         return None
-    others = [_cost(score)[0] for score, _ in pairs if score is not best]
+    others = [_cost(score)[0] for score, _ in rest]
     return best if _cost(best)[2] < min(others) else None
 
 

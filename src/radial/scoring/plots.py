@@ -1,138 +1,40 @@
-"""The figures of a report card: what they show, and how Plotly draws it.
-
-Legend: N images, M of them on the map, K kernels, m images of a kernel, S pixels.
-"""
+"""How the figures of a report card are drawn, by Plotly and as pictures."""
 
 from __future__ import annotations
 
 import base64
 import colorsys
+import gzip
 import io
+import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from radial.data.images import Images, resized
-from radial.evaluation.features import Layers
-from radial.metrics.gram import Spectra
 from radial.presentation import (
     DRAWN,
     GREY,
     LAYOUT,
     check_plotly,
     colour,
+    json_in_page,
     number,
     plotly_text,
     rounded,
 )
-from radial.rbf.layer import RBFLayer
+from radial.scoring.figures import Figures
 
 if TYPE_CHECKING:
     from radial.scoring.card import Card
 
-POINTS = 1_500  # images on the map
-DISTANCES = 20_000  # pairs in a histogram
-ROWS, PICTURES, THUMBNAIL = 256, 8, 64  # kernels in the atlas, images of each, pixels
 REACH = 3.0  # widths; there a Gaussian has fallen to e^(−4.5) = 1 %
 MAP_POINTS = 3000  # of a target; of all targets together three times as many
 CRISP = 48  # pixels; a picture of fewer is shown as squares
 _RIDGES = {"widths": "#c98613", "kernel to kernel": "#8a68d8", "image to kernel": "#2f7fd0"}
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Atlas:
-    """The images nearest to each kernel, in ε‖x−c‖; the kernels that take most images first."""
-
-    kernels: tuple[int, ...]
-    shares: tuple[float, ...]  # of the images whose nearest kernel it is
-    images: Tensor  # (kernels shown, images a kernel, 3, S, S) uint8
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Figures:
-    """What the page draws; absent where the target has no projector or no kernels."""
-
-    spectra: dict[str, tuple[float, ...]]  # layer → eigenvalues / largest, centred, descending
-    kernel_distances: tuple[float, ...] = ()  # ‖c_i − c_j‖ of pairs i < j, a sample
-    image_distances: tuple[float, ...] = ()  # ‖x − c_k‖ of images and kernels, a sample
-    widths: tuple[float, ...] = ()  # σ_k = 1/(√2 ε_k)
-    kernel_map: tuple[tuple[float, float], ...] = ()  # kernels in the plane of the features' PCA
-    feature_map: tuple[tuple[float, float], ...] = ()  # M images likewise
-    nearest: tuple[int, ...] = ()  # of each of the M images, the nearest kernel
-    map_variance: float = 0.0  # share of the variance that the plane shows
-    atlas: Atlas | None = None
-
-
-@torch.no_grad()
-def figures_of(layers: Layers, layer: RBFLayer | None, images: Images) -> Figures:
-    """What is drawn of N images, their ``layers`` and the deepest RBF layer."""
-    given = {"backbone": layers.backbone, "projector": layers.projector}
-    lines = {name: _relative(Spectra(z)) for name, z in given.items() if z is not None}
-    if layer is None or layers.kernel_input is None:
-        return Figures(spectra=lines)
-    x, centers = layers.kernel_input, layer.centers.detach()
-    squared = layer.squared_distances(x)
-    scaled = squared * layer.shapes.square()  # (N, K)
-    nearest = scaled.argmin(1)
-    mean = x.mean(0)
-    with torch.random.fork_rng(devices=[]):  # a randomised method
-        torch.manual_seed(0)
-        _, values, axes = torch.pca_lowrank(x - mean, q=min(8, *x.shape), center=False)
-    values, axes = values[:2], axes[:, :2]
-    shown = slice(0, POINTS)
-    power = 1.0 if layer.distance == "manhattan" else 2.0
-    pairs = torch.pdist(centers.double(), power) if len(centers) > 1 else torch.zeros(0)
-    total = float((x - mean).square().sum())
-    return Figures(
-        spectra=lines,
-        kernel_distances=_sampled(pairs),
-        image_distances=_sampled(squared.sqrt().flatten()),
-        widths=tuple(layer.widths.detach().tolist()),
-        kernel_map=_plane((centers - mean) @ axes),
-        feature_map=_plane((x[shown] - mean) @ axes),
-        nearest=tuple(nearest[shown].tolist()),
-        map_variance=float(values.square().sum()) / total if total else 0.0,
-        atlas=_atlas(scaled, nearest, images),
-    )
-
-
-def _relative(spectra: Spectra) -> tuple[float, ...]:
-    values = spectra.eigenvalues
-    return tuple((values / values[0]).clamp(min=0.0).tolist()) if float(values[0]) > 0 else ()
-
-
-def _sampled(values: Tensor) -> tuple[float, ...]:
-    if len(values) > DISTANCES:
-        generator = torch.Generator().manual_seed(0)
-        values = values[torch.randint(len(values), (DISTANCES,), generator=generator)]
-    return tuple(values.tolist())
-
-
-def _plane(points: Tensor) -> tuple[tuple[float, float], ...]:
-    """Two coordinates, the second 0 where there is one dimension only."""
-    flat = points if points.shape[1] == 2 else torch.cat([points, torch.zeros_like(points)], 1)
-    return tuple((float(x), float(y)) for x, y in flat[:, :2])
-
-
-def _atlas(scaled: Tensor, nearest: Tensor, images: Images) -> Atlas:
-    shares = torch.bincount(nearest, minlength=scaled.shape[1]).double() / len(nearest)
-    kernels = shares.argsort(descending=True, stable=True)[:ROWS]
-    count = min(PICTURES, len(scaled))
-    rows = scaled.topk(count, dim=0, largest=False).indices.T[kernels]  # (shown, count)
-    wanted, places = rows.flatten().unique(return_inverse=True)
-    side = min(THUMBNAIL, images.stored_size)
-    pictures = torch.cat(
-        [resized(images.__getitems__(part.tolist()), side) for part in wanted.split(256)]
-    )
-    return Atlas(
-        kernels=tuple(kernels.tolist()),
-        shares=tuple(shares[kernels].tolist()),
-        images=pictures[places].view(*rows.shape, *pictures.shape[1:]),
-    )
 
 
 def _figure(height: int, **layout: Any) -> Any:
@@ -153,15 +55,27 @@ def _figure(height: int, **layout: Any) -> Any:
     return figure.update_xaxes(**look).update_yaxes(**look)
 
 
-def _embedded(figure: Any, name: str, *, first: bool = False) -> Any:
-    """A div that draws itself; the first of a page brings plotly.js along."""
+def _embedded(figure: Any, name: str) -> Any:
+    """A place for a figure and what page.js draws there."""
     from markupsafe import Markup
 
-    options = {"full_html": False, "include_plotlyjs": first, "config": DRAWN, "div_id": name}
-    return Markup(figure.to_html(**options))
+    drawn = json_in_page(json.loads(figure.to_json()) | {"config": dict(DRAWN)})
+    script = Markup('<script type="application/json" data-figure="{}">{}</script>')
+    return Markup('<div id="{}"></div>').format(name) + script.format(name, drawn)
 
 
-def spectra_plot(cards: Sequence[Card]) -> Any:
+def plotly_packed() -> Any:
+    """plotly.js as gzip in base64, a third of its size; page.js unpacks it."""
+    check_plotly()
+    from markupsafe import Markup
+    from plotly.offline import get_plotlyjs
+
+    packed = gzip.compress(get_plotlyjs().encode(), mtime=0)
+    text = base64.b64encode(packed).decode()
+    return Markup('<script type="text/plain" id="plotly">{}</script>').format(text)
+
+
+def spectra_plot(cards: Sequence[Card], names: Sequence[str]) -> Any:
     figure = _figure(
         400 + 12 * len(cards),
         xaxis={"type": "log", "title_text": "rank"},
@@ -184,7 +98,7 @@ def spectra_plot(cards: Sequence[Card]) -> Any:
             figure.add_scatter(
                 x=ranks,
                 y=[rounded(values[rank - 1]) for rank in ranks],
-                name=_short(card.target),
+                name=_short(names[i]),
                 legendgroup=str(i),
                 showlegend=layer == next(iter(spectra)),
                 mode="lines" if len(ranks) > 1 else "markers",
@@ -197,7 +111,7 @@ def spectra_plot(cards: Sequence[Card]) -> Any:
     )
     figure.update_xaxes(range=[-0.03, math.log10(longest) + 0.03], dtick=1)
     figure.update_yaxes(range=[math.log10(least) - 0.15, 0.15], dtick=1 if least > 1e-6 else 2)
-    return _embedded(figure, "spectra-plot", first=True)
+    return _embedded(figure, "spectra-plot")
 
 
 def card_colour(card: Card, index: int) -> str:
@@ -223,7 +137,8 @@ class KernelView:
     crisp: bool  # few pixels: to be shown as squares
 
 
-def kernel_view(figures: Figures | None, index: int, limit: int) -> KernelView | None:
+def kernel_view(figures: Figures | None, index: int, limit: int, room: int) -> KernelView | None:
+    """The kernels of a target with at most ``limit`` points and ``room`` bytes of pictures."""
     if figures is None or not figures.widths:
         return None
     widths, distances = _positive(figures.widths), _positive(figures.image_distances)
@@ -237,9 +152,52 @@ def kernel_view(figures: Figures | None, index: int, limit: int) -> KernelView |
         widths=float(ratios.median()),
         map=_embedded(_map(figures, limit), f"map-{index}") if figures.feature_map else None,
         variance=figures.map_variance,
-        atlas=[(kernel, share, *_sprite(images)) for kernel, share, images in pictures],
+        atlas=list(_within(room, ((k, share, *sprite(images)) for k, share, images in pictures))),
         crisp=shown is not None and shown.images.shape[-1] < CRISP,
     )
+
+
+Picture = tuple[int, float, str, tuple[int, int]]  # kernel, share, picture, its size
+
+
+def _within(room: int, pictures: Iterable[Picture]) -> Iterator[Picture]:
+    """As many as fit, in their order."""
+    for one in pictures:
+        room -= len(one[2])
+        if room < 0:
+            return
+        yield one
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighbourView:
+    """One image, and a strip of its nearest by each target."""
+
+    query: str  # picture
+    side: int  # of it in pixels
+    strips: list[tuple[int, str, tuple[int, int], str]]  # number of the target, picture, size, alt
+
+
+def neighbour_views(cards: Sequence[Card], room: int) -> list[NeighbourView]:
+    """As many images as fit into ``room`` bytes of pictures; all targets have the same ones."""
+    known = [
+        (i, card.figures.neighbours)
+        for i, card in enumerate(cards)
+        if card.figures is not None and card.figures.neighbours is not None
+    ]
+    views: list[NeighbourView] = []
+    for at in range(len(known[0][1].queries) if known else 0):
+        query, (side, _) = sprite(known[0][1].queries[at : at + 1])
+        strips = []
+        for i, found in known:
+            cosines = ", ".join(f"{value:.2f}" for value in found.cosines[at])
+            source, size = sprite(found.images[at], columns=len(found.images[at]))
+            strips.append((i, source, size, f"cosines {cosines}"))
+        room -= len(query) + sum(len(source) for _, source, _, _ in strips)
+        if room < 0:
+            break
+        views.append(NeighbourView(query=query, side=side, strips=strips))
+    return views
 
 
 def _reach(figures: Figures) -> Any:
@@ -340,15 +298,15 @@ def _map(figures: Figures, limit: int) -> Any:
     return figure
 
 
-def _sprite(images: Tensor) -> tuple[str, tuple[int, int]]:
-    """(m, 3, S, S) uint8 → one picture as a data URI, four images a row, and its size.
+def sprite(images: Tensor, columns: int = 4) -> tuple[str, tuple[int, int]]:
+    """(m, 3, S, S) uint8 → one picture as a data URI, some images a row, and its size.
 
     As WebP, a quarter of PNG: an atlas may hold hundreds of kernels.
     """
     from PIL import Image, features
 
     tiles = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in images.cpu()]
-    side, columns = tiles[0].width, min(4, len(tiles))
+    side, columns = tiles[0].width, min(columns, len(tiles))
     gap = max(1, side // 16)
     size = (columns * (side + gap) - gap, math.ceil(len(tiles) / columns) * (side + gap) - gap)
     sheet = Image.new("RGBA", size)

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from radial.data import Data
 from radial.devices import device_of
 from radial.evaluation.features import Layers, NotFinite
-from radial.metrics.registry import SCORES
+from radial.metrics.registry import HEADLINES, SCORES
 from radial.metrics.scores import Scores
 from radial.rbf.calibration import sequence
 from radial.rbf.kernels import Kernels, load_kernels
 from radial.rbf.layer import RBFLayer
-from radial.scoring.bench import Bench, Progress
+from radial.scoring.bench import Bench, Progress, asked
 from radial.scoring.card import PACKAGES, Card
-from radial.scoring.plots import figures_of
+from radial.scoring.figures import figures_of
+from radial.scoring.models import targets_of
+from radial.scoring.result import Result
 from radial.scoring.settings import Settings
-from radial.scoring.status import across, annotated, far_apart, said_by_training, verdict_on
-from radial.scoring.targets import Target, build, find
+from radial.scoring.status import (
+    across,
+    annotated,
+    far_apart,
+    said_by_training,
+    verdict_on,
+    with_labels,
+)
+from radial.scoring.targets import Target, build
 from radial.training.rundir import versions
 from radial.verdicts import BROKEN, DEAD_HEAD, NOT_MEASURED
 
@@ -31,45 +38,64 @@ QUICK = 512  # kernels: intervals of more take longer than the second that is pr
 
 
 def score(
-    targets: Sequence[str | Path],
-    settings: Settings | None = None,
+    models: Any,
+    images: Any = None,
     *,
+    settings: Settings | None = None,
+    by: str | None = None,
     figures: bool = False,
     progress: Progress | None = None,
-    data: Data | None = None,
-) -> list[Card]:
-    """A card for each target, in the order given.
+    **options: Any,
+) -> Result:
+    """Which of these is best, without labels? All are measured on the same images and views.
 
     Args:
-        targets: run directories, checkpoints, ``torchvision:NAME``: as for ``radial score``.
-        settings: images, scores and sizes.
-        figures: keep what the page draws, too.
-        progress: called with what, done and total.
-        data: where it is loaded already.
+        models: a path or name as on the command line, a module or function of a batch that gives
+            (B, F) features, a pair (model, its transform of a PIL image), or a list or dict of
+            these. A module sees images as its library records; else give the transform.
+        images: a folder, a dataset by name (``digits``, ``folder:photos``), paths or a pattern of
+            them, a uint8 tensor (N, 3, H, W), a torch or Hugging Face dataset whose items are PIL
+            images or pixels (labels are not looked at). None for what kernels alone can tell.
+        settings: as the command has them, in one object.
+        by: the score to rank by, by default the first of those that the findings declare.
+        figures: compute what the page draws beside the table.
+        progress: called with what, done, total.
+        options: any field of :class:`~radial.scoring.settings.Settings` by name; its ``images``,
+            how many at most, is ``max_images`` here, and ``scores`` are by default those that may
+            rank (``"all"`` for every one).
 
     Returns:
-        Cards with verdicts and scores.
+        Cards in the order given, with the leaderboard: ``best``, ``to_pandas()``, ``to_html()``.
 
     Raises:
-        ValueError: a target, a score or data that cannot be found or read.
+        ValueError: what was given cannot be read, or images were given twice.
 
     Example:
-        >>> from radial.scoring.settings import Settings
-        >>> cards = score(["runs/a", "runs/b"], Settings(data="digits"))  # doctest: +SKIP
+        >>> import torch
+        >>> pixels = torch.randint(256, (32, 3, 8, 8), dtype=torch.uint8)
+        >>> flat = lambda batch: batch.flatten(1)
+        >>> result = score({"pixels": flat}, pixels, scores=("rankme",), repeats=0)
+        >>> result["pixels"].status
+        'ok'
     """
-    settings = settings or Settings()
+    usual = settings is None and not isinstance(images, Settings) and "scores" not in options
+    if options.get("scores") == "all":
+        options["scores"] = None
+    settings, source = asked(Settings, images, settings, options)
+    if usual and source is not None:
+        settings = replace(settings, scores=HEADLINES)
     Scores(settings.scores, repeats=settings.repeats, seed=settings.seed)  # checks the names
-    found = [find(str(target)) for target in targets]
-    if settings.data is None:
-        return [_from_kernels(target, settings) for target in found]
+    found = targets_of(models)
+    if source is None:
+        return Result([_from_kernels(target, settings) for target in found], by)
     bench = Bench(
         settings,
         progress,
-        data,
+        source,
         sizes=[target.image_size for target in found],
         trained_on=[target.trained_on for target in found],
     )
-    return across([_from_images(target, settings, bench, figures) for target in found])
+    return Result(across([_from_images(one, settings, bench, figures) for one in found]), by)
 
 
 def _from_kernels(target: Target, settings: Settings) -> Card:
@@ -103,6 +129,7 @@ def _card(target: Target, backbone: str, status: str, reason: str, **more: Any) 
         target=target.name,
         kind=target.kind,
         directory=target.directory,
+        run=json.dumps(target.facts["config"], sort_keys=True) if target.facts else None,
         backbone=backbone,
         method=target.method,
         head=target.head,
@@ -161,7 +188,8 @@ def _from_images(target: Target, settings: Settings, bench: Bench, figures: bool
         nearest, activations, distances = layer.answers(views.kernel_input)
         scores.update("kernels", nearest=nearest, activations=activations, distances=distances)
     status, reason = verdict_on(target, network, plain)
-    computed = bench.with_gallery(scores.compute(), target, data)
+    fitted = kernels is not None and kernels is not target.kernels
+    computed = bench.with_gallery(scores.compute(), target, data, fitted=fitted)
     return _card(
         target,
         network.name,
@@ -169,6 +197,7 @@ def _from_images(target: Target, settings: Settings, bench: Bench, figures: bool
         reason,
         scores=annotated(computed, target, status),
         warnings=tuple(notes),
+        supervised=with_labels(target, network),
         data=_file_facts(target)
         | bench.facts(data)
         | {"gallery": bench.gallery(target, data, len(views.backbone))}

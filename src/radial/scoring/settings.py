@@ -116,7 +116,7 @@ class EvalSettings:
         cache: keep features on disk.
     """
 
-    data: str = "digits"
+    data: str | None = None
     protocol: tuple[str, ...] = ("exact",)
     k: int = 20
     temperature: float = 0.1

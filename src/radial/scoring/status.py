@@ -36,6 +36,7 @@ from radial.verdicts import (
     same_direction,
 )
 
+SUPERVISED = ("supervised", "supcon")  # methods that see labels
 RETRIEVAL = (
     "view_retrieval", "view_retrieval_plain", "view_retrieval_top1", "acr", "kernel_retrieval",
 )  # fmt: skip
@@ -82,6 +83,19 @@ def untrained(backbone: nn.Module) -> bool:
         if isinstance(module, _BatchNorm) and module.running_mean is not None
     ]
     return bool(means) and not any(bool(mean.any()) for mean in means)
+
+
+def with_labels(target: Target, network: Network) -> bool:
+    """Whether a network was trained with labels, as far as its source tells.
+
+    torchvision's weights are those of classifiers; of timm's its record says how many classes a
+    network was made for, none where it was trained without.
+    """
+    if network.random:
+        return False
+    told = getattr(network.backbone, "pretrained_cfg", None) or {}
+    named = target.spec.startswith("torchvision:") and target.kind == "model"
+    return target.method in SUPERVISED or named or bool(told.get("num_classes"))
 
 
 def said_by_training(target: Target) -> tuple[str, str]:

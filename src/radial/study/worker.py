@@ -178,10 +178,11 @@ def checkpoints(job: Job) -> None:
 
 def _evaluated(job: Job, target: Path, settings: EvalSettings) -> dict[str, Any]:
     from radial.evaluation.features import NotFinite
-    from radial.scoring.evaluate import evaluate
+    from radial.scoring.evaluate import evaluate_target
+    from radial.scoring.targets import find
 
     try:
-        found = evaluate(str(target), settings, data=job.data)
+        found = evaluate_target(find(str(target)), job.data, settings)
     except NotFinite as error:  # no accuracy, and nothing that another attempt would change
         found = {"verdict": DIVERGED, "reason": str(error), "probes": {}, "knn": {}, "knn_few": {}}
     return found | {"target": job.run.id, "directory": None}
@@ -191,7 +192,7 @@ def _scored(job: Job, target: Path) -> dict[str, Any]:
     from radial.scoring.score import score
 
     settings = job.study.scoring(job.config.data, device=job.config.accelerator)
-    return score([target], settings, data=job.data)[0].to_dict() | {"target": job.run.id}
+    return score(target, job.data, settings=settings)[0].to_dict() | {"target": job.run.id}
 
 
 def start(config: RunConfig, data: Data, settings: EvalSettings) -> dict[str, Any]:

@@ -1,0 +1,108 @@
+"""What the findings confirm of each score: src/radial/scoring/confirmed.json.
+
+Runs of one method are judged as in docs/FINDINGS.md, on the methods that no score was chosen on.
+The other kinds of comparison are judged by pairs of runs of one study that differ in what the kind
+says: τ is the share of pairs that a score puts in the order of their accuracies minus the share
+that it does not, with a 95 % bootstrap interval over groups. A kind that no kept study has enough
+groups for is null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from radial.metrics.registry import quality
+from radial.scoring.leaderboard import ARCHITECTURES, METHODS, ONE_METHOD, ONE_RUN, SUPERVISED
+from radial.study.analysis.columns import final
+
+LABELLED = ("supervised", "supcon")
+LEAST = {METHODS: 5, ARCHITECTURES: 3, SUPERVISED: 5, ONE_RUN: 10}  # groups that it takes
+COLUMNS = {METHODS: "method", ARCHITECTURES: "backbone", SUPERVISED: "method", ONE_RUN: "run"}
+RESAMPLES = 2000
+
+
+def facts(
+    judged: pd.DataFrame, confirming: pd.DataFrame, studies: Mapping[str, pd.DataFrame],
+    better: Mapping[str, str], chosen_on: tuple[str, ...],
+) -> str:  # fmt: skip
+    """The file's text.
+
+    Args:
+        judged: the judgement of each score on the confirming methods.
+        confirming: the runs it is of.
+        studies: the kept results by name.
+        better: score -> which way is better.
+        chosen_on: methods that a score was chosen on, which confirm nothing.
+    """
+    scores = judged[(judged["kind"] == "score") & judged["spearman"].notna()]
+    within = {
+        name: _entry("ρ", row["spearman"], row["low"], row["high"])
+        | {"p_holm": round(float(row["p_holm"]), 3), "regret1": round(float(row["regret1"]), 4)}
+        for name, row in scores.iterrows()
+    }
+    found: dict[str, Any] = dict.fromkeys((ONE_RUN, ONE_METHOD, METHODS, ARCHITECTURES, SUPERVISED))
+    groups = sorted(confirming["method"].unique())
+    found[ONE_METHOD] = {"runs": len(confirming), "groups": groups, "scores": within}
+    for kind in LEAST:
+        for runs in studies.values():
+            told = by_pairs(runs[~runs["method"].isin(chosen_on)], kind, better)
+            if told and (found[kind] is None or told["runs"] > found[kind]["runs"]):
+                found[kind] = told
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
+def by_pairs(runs: pd.DataFrame, kind: str, better: Mapping[str, str]) -> dict[str, Any] | None:
+    """τ of every score over the pairs of runs that a kind is about; None with too few groups."""
+    rows = (runs if kind == ONE_RUN else final(runs)).dropna(subset=["accuracy", COLUMNS[kind]])
+    names = rows[COLUMNS[kind]].to_numpy()
+    groups, group = np.unique(names, return_inverse=True)
+    same = group[:, None] == group[None, :]
+    if kind == ONE_RUN:
+        wanted = same & (rows["epoch"].to_numpy()[:, None] != rows["epoch"].to_numpy()[None, :])
+    else:
+        wanted = ~same
+    if kind == SUPERVISED:
+        labelled = np.isin(names, LABELLED)
+        wanted &= labelled[:, None] != labelled[None, :]
+    pairs = np.argwhere(np.triu(wanted))
+    taking_part = np.unique(group[pairs])
+    if len(taking_part) < LEAST[kind]:
+        return None
+    accuracy = rows["accuracy"].to_numpy()
+    scores = {}
+    for name, way in better.items():
+        if name not in rows or way == "none" or rows[name].isna().any():
+            continue
+        value = np.array([quality(way, float(x)) for x in rows[name]])
+        a, b = pairs.T
+        agreed = np.sign(value[a] - value[b]) * np.sign(accuracy[a] - accuracy[b])
+        scores[name] = _entry("τ", *_over_groups(agreed, group[a], group[b], len(groups)))
+    listed = [str(groups[i]) for i in taking_part]
+    return {"runs": len(np.unique(pairs)), "groups": listed, "scores": scores}
+
+
+def _over_groups(
+    agreed: np.ndarray, first: np.ndarray, second: np.ndarray, groups: int
+) -> tuple[float, float, float]:
+    """The mean over pairs, and its interval over groups drawn with replacement."""
+    total, count = np.zeros((groups, groups)), np.zeros((groups, groups))
+    np.add.at(total, (first, second), agreed)
+    np.add.at(count, (first, second), 1)
+    drawn = np.random.default_rng(0).multinomial(groups, [1 / groups] * groups, size=RESAMPLES)
+    if (first == second).all():  # pairs within groups
+        weights = [np.diag(w) for w in drawn]
+    else:
+        weights = [np.outer(w, w) for w in drawn]
+    means = [(w * total).sum() / n for w in weights if (n := (w * count).sum())]
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(agreed.mean()), float(low), float(high)
+
+
+def _entry(measure: str, value: float, low: float, high: float) -> dict[str, Any]:
+    figures = {"value": value, "low": low, "high": high}
+    return {"measure": measure} | {name: round(float(x), 3) for name, x in figures.items()}

@@ -1,0 +1,143 @@
+"""What kind of comparison it is, what the findings say of it, and what is never compared."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import radial
+from radial.metrics.scores import Score
+from radial.scoring.card import Card
+from radial.scoring.leaderboard import (
+    ARCHITECTURES,
+    KINDS,
+    METHODS,
+    ONE_METHOD,
+    ONE_RUN,
+    SUPERVISED,
+    confirmed,
+    kinds,
+    leaderboard,
+    standing,
+)
+from radial.scoring.result import grouped
+
+ROOT = Path(__file__).parents[2]
+KEY = "view_retrieval@backbone"
+
+
+def card(name: str, value: float = 0.5, key: str = KEY, **facts: object) -> Card:
+    score, layer = key.split("@")
+    one = Score(
+        name=score, layer=layer, value=value, low=value - 0.01, high=value + 0.01, samples=100,
+        better="higher", replicates=(value - 0.005, value, value + 0.005),
+    )  # fmt: skip
+    known = {"kind": "run", "backbone": "resnet9", "method": "moco", "head": "rbfn", "run": name}
+    return Card(target=name, status="ok", reason="", scores=(one,), **(known | facts))
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"run": "a"}, (ONE_RUN,)),
+        ({}, (ONE_METHOD,)),
+        ({"method": "byol"}, (METHODS,)),
+        ({"method": None, "run": None}, (METHODS,)),
+        ({"backbone": "vit"}, (ARCHITECTURES,)),
+        ({"backbone": "vit", "method": "supervised", "supervised": True},
+         (METHODS, ARCHITECTURES, SUPERVISED)),
+    ],
+)  # fmt: skip
+def test_kinds_of_comparison(changes, found) -> None:
+    first, second = card("a", 0.6), card("b", **changes)
+    assert kinds([first, second]) == found
+    board = leaderboard([first, second])
+    supported = all(standing(KEY, kind) == "supported" for kind in found)
+    assert board.confirmed is supported
+    word = "confirmed by the findings, ρ 0.90" if supported else "not confirmed by the findings"
+    assert word in board.comparison
+
+
+def test_only_what_a_score_was_tested_for_is_confirmed() -> None:
+    poor = leaderboard([card(n, v, "rankme@projector") for n, v in (("a", 9.0), ("b", 5.0))])
+    assert not poor.confirmed
+    assert "by the findings rankme@projector does not rank these: ρ -0.03" in poor.comparison
+    new = leaderboard([card(n, v, "info_nce@backbone") for n, v in (("a", 9.0), ("b", 5.0))],
+                      by="info_nce@backbone")  # fmt: skip
+    assert "not confirmed by the findings (of info_nce@backbone nothing is)" in new.comparison
+
+
+def test_the_facts_are_those_of_the_results() -> None:
+    """By pandas alone, from the kept runs: Fisher's mean of Spearman's ρ within methods."""
+    runs = pd.read_parquet(ROOT / "docs" / "findings" / "scores" / "results.parquet")
+    left = runs[~runs["method"].isin(["simclr", "byol"])]
+    facts = confirmed()
+    assert set(facts) == set(KINDS)
+    told = facts[ONE_METHOD]
+    assert told["runs"] == len(left)
+    assert told["groups"] == sorted(left["method"].unique())
+    for key in (KEY, "kernel_retrieval@kernels", "rankme@projector"):
+        rhos = [g[[key, "accuracy"]].corr("spearman").iloc[0, 1] for _, g in left.groupby("method")]
+        mean = float(np.tanh(np.mean(np.arctanh(rhos))))
+        assert told["scores"][key]["value"] == pytest.approx(mean, abs=0.01)
+    assert [kind for kind in KINDS if facts[kind]] == [ONE_METHOD]
+
+
+def test_other_kinds_are_confirmed_once_results_are_there(monkeypatch) -> None:
+    """A made-up study of six methods: a score that orders all pairs, and one that orders none."""
+    monkeypatch.syspath_prepend(str(ROOT / "studies"))
+    from confirmed import by_pairs
+
+    random = np.random.default_rng(0)
+    runs = pd.DataFrame({"accuracy": random.random(60), "epoch": 3, "backbone": "resnet9"})
+    runs["method"] = np.repeat([f"m{i}" for i in range(6)], 10)
+    runs["run"] = [f"r{i}" for i in range(60)]
+    runs["rankme@backbone"], runs["lidar@backbone"] = runs["accuracy"] ** 2, random.random(60)
+    better = {"rankme@backbone": "higher", "lidar@backbone": "higher"}
+    found = by_pairs(runs, METHODS, better)
+    assert found["scores"]["rankme@backbone"] == {"measure": "τ", "value": 1, "low": 1, "high": 1}
+    other = found["scores"]["lidar@backbone"]
+    assert other["low"] < 0 < other["high"]
+    assert found["runs"] == 60
+    assert by_pairs(runs, ARCHITECTURES, better) is None  # one backbone
+    assert by_pairs(runs[runs["method"] < "m4"], METHODS, better) is None  # too few methods
+    assert by_pairs(runs, ONE_RUN, better) is None  # one epoch a run
+    assert by_pairs(runs, SUPERVISED, better) is None
+    sys.modules.pop("confirmed")
+
+
+def test_scores_stand_by_what_the_findings_say() -> None:
+    keys = ("sns_paper@kernels", "info_nce@backbone", KEY, "rankme@backbone")
+    scores = tuple(card("x", key=key).scores[0] for key in keys)
+    groups = grouped([replace(card("x"), scores=scores)])
+    assert groups == {
+        "supported": [KEY],
+        "untested": ["info_nce@backbone"],
+        "unsupported": ["rankme@backbone", "sns_paper@kernels"],
+    }
+
+
+def test_targets_without_the_score_are_told_so_and_last() -> None:
+    lone = replace(card("c"), scores=card("c", 50.0, "rankme@backbone").scores)
+    board = leaderboard([lone, card("a", 0.4), card("b", 0.6)])
+    assert [place.name for place in board.places] == ["b", "a", "c"]
+    assert board.places[2].why == f"it has no {KEY}"
+    assert board.answer.startswith("best: b, ahead of a by 0.2")
+
+
+def test_fitted_and_trained_kernels_are_never_compared(runs, folder) -> None:
+    result = radial.score(
+        [runs["live"], "resnet9-w0.0625@none"], f"folder:{folder}", by="kernel_retrieval",
+        part="train", view_images=64, repeats=2, fit_head=True, cache=False,
+        scores=("kernel_retrieval", "sns_width"),
+    )  # fmt: skip
+    fitted = result[1].score("kernel_retrieval@kernels")
+    assert fitted.gallery.endswith("kernels fitted now")
+    assert result.best is None
+    assert "does not compare" in result.board.answer
+    assert leaderboard(list(result), "sns_width").best is None
