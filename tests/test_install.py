@@ -88,9 +88,24 @@ assert main(["demo", "--out", "demo", "--set", "seeds=[0]", "--set", "methods=[s
     "timm": """
 assert main(["score", "timm:resnet18@none", "--data", "digits", "--scores", "rankme"]) == 0
 """,
-    "hf": "import transformers, datasets, timm",
+    "hf": """
+from transformers import ViTConfig, ViTModel
+tiny = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 8}
+ViTModel(ViTConfig(**tiny, intermediate_size=64, image_size=32)).save_pretrained("tiny")
+assert main(["score", "tiny", "--data", "digits", "--scores", "rankme"]) == 0
+open("m.onnx", "wb").close()
+asks("onnx", "score", "m.onnx", "--data", "digits")
+""",
     "clip": "import open_clip, torchvision",
-    "onnx": "import onnx, onnxruntime, onnxscript",
+    "onnx": """
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 2), torch.nn.AdaptiveAvgPool2d(1),
+                          torch.nn.Flatten()).eval()
+torch.onnx.export(net, (torch.rand(2, 3, 32, 32),), "m.onnx", dynamo=True,
+                  dynamic_shapes=({0: torch.export.Dim("b")},), verbose=False)
+assert main(["score", "m.onnx", "--data", "digits", "--scores", "rankme"]) == 0
+asks("hf", "score", "hf:nobody/none", "--data", "digits")
+asks("clip", "score", "openclip:ViT-B-32@none", "--data", "digits")
+""",
     "data": """
 import duckdb, filelock, pyarrow, urllib3
 assert main(["data", "open-images", "sample", "--metadata", "nowhere", "--out", "oi"]) == 2

@@ -18,6 +18,7 @@ from radial.cli.terminal import Parser, Run
 from radial.files import cache_folder
 
 GIB = 2**30
+OURS = ("dev", "docs")  # extras of whoever works on radial itself
 KEPT = {
     "features": "of at most 8 GiB: of images, by network and settings",
     "pixels": "of at most 16 GiB: decoded images; RADIAL_PIXELS sets another limit",
@@ -93,7 +94,7 @@ def _extras() -> Iterator[str]:
         of = re.search(r"extra == ['\"](\w+)['\"]", line)
         name = re.match(r"[\w.-]+", line)
         elsewhere = ("!=" in line.partition("sys_platform")[2]) == (sys.platform == "darwin")
-        if name and of and not ("sys_platform" in line and elsewhere):
+        if name and of and of[1] not in OURS and not ("sys_platform" in line and elsewhere):
             extras.setdefault(of[1], []).append(name[0])
     for extra, names in extras.items():
         own = [name for name in names if name != "radial-ssl"]
