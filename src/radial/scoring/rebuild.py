@@ -130,15 +130,45 @@ def _named(
     """With the architecture that the user names."""
     own = vit_size(state)
     size = image_size or own or data_size
+    notes: tuple[str, ...] = ()
+    options: dict[str, Any] = {"image_size": size, "stem": _stem(state)}
     try:
-        module, info = build_backbone(backbone, image_size=size, weights=state, stem=_stem(state))
+        try:
+            module, info = build_backbone(backbone, weights=state, **options)
+        except ValueError:
+            empty = build_backbone(backbone, **options)[0]
+            matched = _in_order(state, empty.state_dict())
+            if matched is None:
+                raise
+            module, info = build_backbone(backbone, weights=matched, **options)
+            notes = ("its keys have other names: tensors were matched in their order",)
     except ValueError as error:
         if own and own != size and "pos_embed" in str(error):
             line = f"{one_line(error)}; it needs {own} px: --image-size {own}"
             raise ValueError(line) from error
         raise
     how = replace(recorded(module, size), source="assumed")
-    return timm_network(module.eval(), info.name, features, how)
+    return timm_network(module.eval(), info.name, features, how, notes=notes)
+
+
+def _in_order(state: State, wanted: State) -> dict[str, Tensor] | None:
+    """Tensors under the names wanted, where kinds and shapes are the same one by one.
+
+    Projects name the parts of one network differently but write them in the order in which they
+    are run. A classifier, at most a weight and a bias, may follow.
+    """
+    counted = "num_batches_tracked"
+    ours = [key for key in wanted if not key.endswith(counted)]
+    theirs = [key for key in state if not key.endswith(counted)]
+    if not 0 <= len(theirs) - len(ours) <= 2:
+        return None
+    found = {}
+    for own, other in zip(ours, theirs):
+        kind, shape = own.rpartition(".")[2], wanted[own].shape
+        if other.rpartition(".")[2] != kind or state[other].shape != shape:
+            return None
+        found[own] = state[other]
+    return found
 
 
 UNKNOWN = "neither a ResNet nor a ViT"
