@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
     from radial.scoring.settings import EvalSettings, Settings
 
-TARGET = "run directory, checkpoint file, torchvision:NAME or timm:NAME (NAME@none: random)"
+TARGET = (
+    "[NAME=]TARGET[@BACKBONE][@SIZEpx]: run directory, checkpoint of any project, embeddings (npy, "
+    "npz, parquet, pt, safetensors), .onnx, directory of transformers, timm or open_clip, "
+    "torchvision:NAME, timm:NAME, hf:ORG/NAME, openclip:NAME@WEIGHTS (NAME@none: random), "
+    "torchscript:FILE or py:MODULE:FACTORY (these two run code that comes with them)"
+)
 
 
 def train(parser: Parser) -> Run:

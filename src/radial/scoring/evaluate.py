@@ -110,6 +110,8 @@ def evaluate_target(
         image_size=settings.image_size,
         data_size=data.image_size,
         backbone=settings.backbone,
+        features=settings.features,
+        copy=settings.copy,
     )
     return {
         "target": target.name,

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from radial.checks import one_line
 from radial.data.preprocessing import IMAGENET, Preprocess
 from radial.scoring.networks import Network, by_record
-from radial.scoring.targets import Target, find
+from radial.scoring.targets import Target, find, parsed
 
 ASSUMED = (
     "normalised with ImageNet's mean and std: give (model, transform) if it was trained otherwise"
@@ -32,12 +33,12 @@ def targets_of(models: Any) -> list[Target]:
         ValueError: there is none, or one is nothing of this kind.
     """
     if isinstance(models, Mapping):
-        named = [(str(name), _target(model)) for name, model in models.items()]
+        named = [(str(name), _readable(model)) for name, model in models.items()]
         found = [replace(target, name=name) for name, target in named]
     elif _one(models):
         found = [_target(models)]
     elif isinstance(models, Iterable):
-        found = _numbered([_target(model) for model in models])
+        found = _numbered([_readable(model) for model in models])
     else:
         raise ValueError(_unknown(models))
     if not found:
@@ -67,6 +68,16 @@ def _target(model: Any) -> Target:
     size = (told.get("input_size") or (None,))[-1] if transform is None else None
     made = partial(_network, model, transform)
     return Target(name=_name(model), kind="model", given=made, image_size=size)
+
+
+def _readable(model: Any) -> Target:
+    """A target as read, or, of what was named and cannot be read, why."""
+    try:
+        return _target(model)
+    except (ValueError, OSError) as error:
+        if not isinstance(model, str | os.PathLike):
+            raise
+        return Target(name=parsed(os.fspath(model))[0], kind="model", error=one_line(error))
 
 
 def _unknown(model: Any) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from radial.checks import one_line
 from radial.devices import device_of
 from radial.evaluation.features import Layers, NotFinite
-from radial.metrics.registry import HEADLINES, SCORES
+from radial.metrics.registry import HEADLINES, LEAST_IMAGES, SCORES
 from radial.metrics.scores import Scores
 from radial.rbf.calibration import sequence
 from radial.rbf.kernels import Kernels, load_kernels
@@ -25,6 +27,7 @@ from radial.scoring.settings import Settings
 from radial.scoring.status import (
     across,
     annotated,
+    collapsed,
     far_apart,
     said_by_training,
     verdict_on,
@@ -32,7 +35,7 @@ from radial.scoring.status import (
 )
 from radial.scoring.targets import Target, build
 from radial.training.rundir import versions
-from radial.verdicts import BROKEN, DEAD_HEAD, NOT_MEASURED
+from radial.verdicts import BROKEN, COLLAPSED, DEAD_HEAD, NOT_MEASURED, OK
 
 QUICK = 512  # kernels: intervals of more take longer than the second that is promised
 
@@ -87,7 +90,7 @@ def score(
     Scores(settings.scores, repeats=settings.repeats, seed=settings.seed)  # checks the names
     found = targets_of(models)
     if source is None:
-        return Result([_from_kernels(target, settings) for target in found], by)
+        return Result(_each(found, lambda target: _from_kernels(target, settings)), by)
     bench = Bench(
         settings,
         progress,
@@ -95,10 +98,61 @@ def score(
         sizes=[target.image_size for target in found],
         trained_on=[target.trained_on for target in found],
     )
-    return Result(across([_from_images(one, settings, bench, figures) for one in found]), by)
+    cards = _each(found, lambda target: _from_images(target, settings, bench, figures))
+    return Result(across(cards), by)
+
+
+def _each(targets: Sequence[Target], card: Callable[[Target], Card]) -> list[Card]:
+    """A card for each target: of several, one that cannot be built costs a line, not the table."""
+    cards, errors = [], []
+    for target in targets:
+        try:
+            if target.error:
+                raise ValueError(target.error)
+            cards.append(card(target))
+        except ValueError as error:
+            errors.append(error)
+            cards.append(_card(target, "not built", BROKEN, one_line(error), scores=()))
+    if errors and len(errors) == len(targets):
+        raise errors[0]
+    return cards
+
+
+def _from_embeddings(target: Target, settings: Settings) -> Card:
+    """What embeddings tell that others computed: of (N, D) the spectra, of (n, q, D) views, too."""
+    features, views = target.features, target.views
+    notes: tuple[str, ...] = ()
+    if features is None:
+        assert views is not None
+        features = views[:, 0]
+        notes = ("no embeddings of plain images: the first view of each stands for them",)
+    elif views is None:
+        notes = ("view scores need embeddings of views, (n, q, D)",)
+    if len(features) < LEAST_IMAGES:
+        found = f"{len(features)} embeddings"
+        raise ValueError(f"{target.name} has {found}; {LEAST_IMAGES} are needed")
+    scores = Scores(settings.scores, repeats=settings.repeats, seed=settings.seed)
+    scores.update("backbone", features=features, views=views)
+    gallery = "" if views is None else f"{len(views)} images × {views.shape[1]} views, its own"
+    told = [
+        replace(one, gallery=gallery if SCORES[one.name].from_views else "")
+        for one in scores.compute()
+    ]
+    fallen = collapsed(Layers(backbone=features))
+    return _card(
+        target,
+        "embeddings",
+        COLLAPSED if fallen else OK,
+        fallen,
+        scores=tuple(told),
+        warnings=notes,
+        data=_file_facts(target) | {"images": len(features), "dimensions": features.shape[1]},
+    )
 
 
 def _from_kernels(target: Target, settings: Settings) -> Card:
+    if target.kind == "embeddings":
+        return _from_embeddings(target, settings)
     status, reason = said_by_training(target)
     if target.kernels is None and status == BROKEN:
         return _card(target, "not read", status, reason, scores=())
@@ -152,12 +206,16 @@ def _layer_facts(kernels: Kernels | None) -> dict[str, Any]:
 
 
 def _from_images(target: Target, settings: Settings, bench: Bench, figures: bool) -> Card:
+    if target.kind == "embeddings":
+        return _from_embeddings(target, settings)
     data = bench.data
     network = build(
         target,
         image_size=settings.image_size,
         data_size=data.image_size,
         backbone=settings.backbone,
+        features=settings.features,
+        copy=settings.copy,
         radial_function=settings.radial_function,
         normalize=settings.normalize,
     )

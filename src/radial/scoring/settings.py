@@ -37,7 +37,9 @@ class Settings:
         split: as for radial train.
         data_root: where downloaded datasets are kept.
         max_bad_images: how many unreadable images are skipped before it is an error.
-        backbone: architecture of checkpoints that are not radial's.
+        backbone: architecture of checkpoints that are not radial's; PATH@BACKBONE for one alone.
+        features: pooled, cls, mean, or auto: what a network's makers evaluate.
+        copy: online or momentum, where a checkpoint holds both.
         radial_function: of RBFN heads in such checkpoints.
         normalize: whether the RBF layers of such checkpoints are normalised.
         fit_head: fit an RBFN head where a target has no kernels.
@@ -61,6 +63,8 @@ class Settings:
     data_root: str | None = None
     max_bad_images: int = 10
     backbone: str | None = None
+    features: Literal["auto", "pooled", "cls", "mean"] = "auto"
+    copy: Literal["online", "momentum"] = "online"
     radial_function: str = "gaussian"
     normalize: bool = False
     fit_head: bool = False
@@ -109,7 +113,9 @@ class EvalSettings:
         split: as for radial train.
         data_root: where downloaded datasets are kept.
         max_bad_images: how many unreadable images are skipped before it is an error.
-        backbone: architecture of checkpoints that are not radial's.
+        backbone: architecture of checkpoints that are not radial's; PATH@BACKBONE for one alone.
+        features: pooled, cls, mean, or auto: what a network's makers evaluate.
+        copy: online or momentum, where a checkpoint holds both.
         batch: images at once.
         device: auto (a GPU where there is one), cpu, cuda or mps.
         precision: of the networks: 32, bf16 or 16 (16 needs a GPU); scores are of float32 features.
@@ -126,6 +132,8 @@ class EvalSettings:
     data_root: str | None = None
     max_bad_images: int = 10
     backbone: str | None = None
+    features: Literal["auto", "pooled", "cls", "mean"] = "auto"
+    copy: Literal["online", "momentum"] = "online"
     batch: int = 256
     device: str = "auto"
     precision: Literal["32", "bf16", "16"] = "32"

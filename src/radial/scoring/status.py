@@ -57,22 +57,28 @@ def verdict_on(target: Target, network: Network, plain: Layers) -> tuple[str, st
             return DEAD_HEAD, report.verdict.removeprefix("dead: ")
         if report.status == DEAD and born not in BORN_DEAD:  # a residual path carries the rest
             return DEAD_KERNELS, report.verdict.removeprefix("dead: ").split(";")[0]
-    layers = [("backbone", plain.backbone), ("projector", plain.projector)]
-    for name, features in layers:
-        if features is None:
-            continue
-        unit = F.normalize(features.double(), dim=1)
-        variance = 1.0 - float(unit.mean(0).square().sum())
-        if same_direction(math.sqrt(max(0.0, variance))):
-            return COLLAPSED, f"all {name} outputs point the same way (variance {variance:.1g})"
-        rank = rankme_centred(features)
-        if on_a_line(rank, min(len(features) - 1, features.shape[1])):
-            return COLLAPSED, f"{name} outputs have effective rank {rank:.2f}"
+    if fallen := collapsed(plain):
+        return COLLAPSED, fallen
     if target.verdict not in ("", OK):
         return said_by_training(target)
     if network.random or untrained(network.backbone):
         return UNTRAINED, "random weights"
     return OK, ""
+
+
+def collapsed(plain: Layers) -> str:
+    """What says that features of images are all alike, or on a line; nothing where they are not."""
+    for name, features in (("backbone", plain.backbone), ("projector", plain.projector)):
+        if features is None:
+            continue
+        unit = F.normalize(features.double(), dim=1)
+        variance = 1.0 - float(unit.mean(0).square().sum())
+        if same_direction(math.sqrt(max(0.0, variance))):
+            return f"all {name} outputs point the same way (variance {variance:.1g})"
+        rank = rankme_centred(features)
+        if on_a_line(rank, min(len(features) - 1, features.shape[1])):
+            return f"{name} outputs have effective rank {rank:.2f}"
+    return ""
 
 
 def untrained(backbone: nn.Module) -> bool:

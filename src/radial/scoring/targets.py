@@ -58,6 +58,7 @@ class Target:
     epoch: int | None = None
     features: Tensor | None = None  # (N, D), of embeddings
     views: Tensor | None = None  # (n, q, D), of embeddings
+    error: str = ""  # why it could not be read, where others beside it could
     given: Callable[[int], Network] | None = None  # of a model in memory, for images of a size
 
     @property
@@ -97,7 +98,7 @@ def find(name: str) -> Target:
     Raises:
         ValueError: there is no such target, or it cannot be read.
     """
-    label, spec, said = _parsed(name)
+    label, spec, said = parsed(name)
     known: dict[str, Any] = {"name": label, "spec": spec, "asked_size": _size(said)}
     if known["asked_size"] is not None:
         known["image_size"] = known["asked_size"]
@@ -128,10 +129,10 @@ def find(name: str) -> Target:
     )
 
 
-def _parsed(name: str) -> tuple[str, str, list[str]]:
+def parsed(name: str) -> tuple[str, str, list[str]]:
     """What to call it, what it is, and what is said behind ``@``.
 
-    >>> _parsed("mine=timm:resnet10t@none@64px")
+    >>> parsed("mine=timm:resnet10t@none@64px")
     ('mine', 'timm:resnet10t', ['none', '64px'])
     """
     label, equals, rest = name.partition("=")
