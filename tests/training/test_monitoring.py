@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import lightning.pytorch
+import numpy as np
 import pytest
 import pytorch_lightning
 import torch
+from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -144,10 +146,10 @@ def test_what_it_logs_is_seen_by_stock_callbacks(pl, validates, images, tmp_path
 
 def test_a_look_is_the_score_of_its_views(images) -> None:
     backbone = network().eval()
-    monitor = radial.Monitor(images, ("view_retrieval", "view_retrieval@projector"), most=32)
+    monitor = radial.Monitor(images, ("view_retrieval", "view_retrieval@projector"))
     head = nn.Linear(8, 6)
     found = monitor(backbone, head)
-    held = Images(images[:32], torch.arange(32), stored_size=16)
+    held = Images(images, torch.arange(40), stored_size=16)
     flat = nn.Sequential(backbone, nn.Flatten())
     views = extract_layers(flat, head, held, **monitor.drawn, **monitor.common)
     assert found["view_retrieval"] == view_retrieval(views.backbone)
@@ -162,6 +164,19 @@ def test_arc_compares_with_the_network_before_its_first_step(pl, images, tmp_pat
     start = radial.Monitor(images, ("acr",))(module(pl).net["trunk"])["acr"]
     found = {name: float(value) for name, value in trainer.callback_metrics.items()}
     assert found["arc"] == pytest.approx((1 - found["acr"]) / (1 - start), rel=1e-6)
+
+
+def test_images_as_people_have_them(folder) -> None:
+    """A folder, its files and a dataset of them are the same images."""
+    paths = sorted(folder.rglob("*.png"))
+    pictures = [(Image.open(path), 0) for path in paths]
+    pixels = torch.stack(
+        [torch.from_numpy(np.array(image)).permute(2, 0, 1) for image, _ in pictures]
+    )
+    backbone = network()
+    found = [radial.Monitor(images)(backbone) for images in (folder, paths, pictures, pixels)]
+    assert found[0]["view_retrieval"] > 0
+    assert found == 4 * found[:1]
 
 
 def test_a_diverged_network_has_nan(images) -> None:

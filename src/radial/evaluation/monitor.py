@@ -38,9 +38,8 @@ class Monitor:
     without it. A compiled network is run as it was before it was compiled.
 
     Args:
-        images: held-out images: a folder, paths, a uint8 tensor (N, 3, S, S), or a dataset whose
-            items are pictures or uint8 tensors, or begin with one. Other transforms are not for
-            here: views are drawn by the monitor.
+        images: held-out images as for `radial.score`: a folder, paths or a pattern, a uint8 tensor
+            (N, 3, S, S), or a dataset. It is to give pictures, not views: the monitor draws those.
         scores: names as in ``radial score --list``. A value is told under the name that was asked
             for, with _ in place of @. A name without a layer is read where it usually is, or else
             from the layer there is.
@@ -84,11 +83,10 @@ class Monitor:
             raise ValueError(f"scores must be a tuple of names, not {scores!r}")
         self.wanted = {name: parse(name)[0] for name in scores}
         check_size("views", views, minimum=2)
-        self.images = given_images(images, image_size=image_size, most=most, seed=seed)
+        self.images, size = given_images(images, image_size=image_size, most=most, seed=seed)
         if len(self.images) < LEAST_IMAGES:
             found = len(self.images)
             raise ValueError(f"a monitor needs {LEAST_IMAGES} images at least, not {found}")
-        size = image_size or self.images.stored_size
         self.drawn: dict[str, Any] = {
             "view": scoring_view(view, size) if isinstance(view, str) else view,
             "q": views,
