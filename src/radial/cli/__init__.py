@@ -15,6 +15,7 @@ COMMANDS: Commands = {
     "eval": ("accuracy of checkpoints and models, with labels", "radial.cli.runs:evaluate"),
     "export": ("weights of a run as files that other code reads", "radial.cli.runs:export"),
     "study": ("many runs from one plan: run, audit, report", "radial.cli.study:COMMANDS"),
+    "tune": ("hyperparameters chosen without labels", "radial.cli.study:tune"),
     "data": ("Open Images subsets, statistics, contact sheets", "radial.cli.data:COMMANDS"),
     "demo": ("a small study on embedded digits and its report", "radial.cli.study:demo"),
     "completion": ("what a shell needs to complete these commands", "radial.cli:completion"),

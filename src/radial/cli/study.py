@@ -34,9 +34,6 @@ def _planned(options: Namespace) -> tuple[Any, Any]:
     needs("study", "yaml", *LIBRARIES)
     from radial.study.plan import LIMIT, read_study
 
-    for change in options.changes:
-        if "=" not in change:
-            raise ValueError(f"--set takes KEY=VALUE, not {change!r}")
     study = read_study(options.study, options.changes)
     runs = study.runs()
     if len(runs) > LIMIT and not options.yes:
@@ -63,6 +60,11 @@ def _plan(options: Namespace) -> int:
 
 def run(parser: Parser) -> Run:
     _add_study(parser)
+    _add_executor(parser)
+    return _run
+
+
+def _add_executor(parser: Parser) -> None:
     add = parser.add_argument
     add("--out", type=Path, metavar="DIR", help="directory of the study; by default studies/NAME")
     add("--executor", default="local", metavar="NAME", help="local or ray")
@@ -71,50 +73,94 @@ def run(parser: Parser) -> Run:
     add("--address", help="ray: of the cluster; by default one on this machine")
     add("--cpus", type=POSITIVE, metavar="N", default=1, help="ray: of each run (1)")
     add("--gpus", type=NUMBER, metavar="X", default=0.0, help="ray: of each run (0)")
-    return _run
 
 
 def _run(options: Namespace) -> int:
     from radial.checks import check_choice
 
     check_choice("executor", options.executor, ("local", "ray"))
-    study, runs = _planned(options)
-    store = _store(options, study)
+    study, _ = _planned(options)
+    return 1 if _executed(options, study, "study run").failed else 0
+
+
+def _executed(options: Namespace, study: Any, again: str) -> Any:
+    """Run a study, and say how its runs ended."""
     from rich.console import Console
 
-    from radial.study.store import count, headline, table
+    from radial.study.calls import run
+    from radial.study.store import headline, table
 
-    console = Console(stderr=True)
-    console.print(f"{study.name}: {len(runs)} runs in {store.path}", highlight=False, markup=False)
-    from radial.study import executors
-
+    out = _place(options, study)
+    ray = {"address": options.address, "cpus": options.cpus, "gpus": options.gpus}
+    how = {"workers": options.workers, "threads": options.threads, "executor": options.executor}
     try:
-        if options.executor == "ray":
-            ray = {"address": options.address, "cpus": options.cpus, "gpus": options.gpus}
-            states = executors.run_ray(store, **ray, console=console)
-        else:
-            workers, threads = executors.shares(options.workers, options.threads, len(runs))
-            console.print(f"workers: {workers}, threads of each: {threads}", highlight=False)
-            states = executors.run_local(store, workers=workers, threads=threads, console=console)
+        result = run(study, out=out, ray=ray, **how, tell=warn)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"go on with: radial study run {store.path}") from None
-    failed = count(states)["failed"]
-    print(headline(states))
-    if failed:
-        Console().print(table(states, ("failed",)))
-        print(f"again with: radial study run {store.path}")
-    return 1 if failed else 0
+        raise KeyboardInterrupt(f"go on with: radial {again} {out}") from None
+    print(headline(result.states))
+    if result.failed:
+        Console().print(table(result.states, ("failed",)))
+        print(f"again with: radial {again} {out}")
+    return result
 
 
-def _store(options: Namespace, study: Any) -> Any:
-    from radial.study.store import STUDY, Store
+def _place(options: Namespace, study: Any) -> Path:
+    """The directory of a study."""
+    from radial.study.store import STUDY
 
-    given = Path(options.study).expanduser()
-    known = given if (given / STUDY).is_file() else None
-    out = options.out or known or Path("studies") / study.name
-    store = Store(out.resolve())
-    store.create(study, tell=warn)
-    return store
+    given = Path(options.study or "").expanduser()
+    known = given if options.study and (given / STUDY).is_file() else None
+    return (options.out or known or Path("studies") / study.name).resolve()
+
+
+def tune(parser: Parser) -> Run:
+    """Trials in one directory, which is that of a study; again after an interruption: goes on."""
+    add = parser.add_argument
+    add("study", nargs="?", metavar="PLAN", help="YAML file of a study, or directory of a search")
+    add("--preset", metavar="METHOD", help="without a PLAN: the space of a method")
+    add(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes",
+        help="change a setting, such as data=cifar10 or base_lr={low: 0.01, high: 1, log: true}",
+    )  # fmt: skip
+    add("--trials", type=POSITIVE, metavar="N", help="settings to try, the defaults included (30)")
+    add("--score", metavar="NAME", help="what to choose by (view_retrieval@backbone)")
+    add("--labels", action="store_true", default=None, help="choose by a probe, for comparison")
+    add("--confirm", type=WHOLE, metavar="N", help="seeds that confirm the best (3)")
+    add("--against", type=Path, metavar="DIR", help="a search to compare with, such as by labels")
+    add("--dry-run", action="store_true", help="write the directory only, for radial study submit")
+    _add_executor(parser)
+    return _tune
+
+
+def _tune(options: Namespace) -> int:
+    needs("tune", "optuna", "pandas", "plotly")
+    from radial.checks import check_choice
+
+    check_choice("executor", options.executor, ("local", "ray"))
+    from radial.study.plan import given_changes, read_study
+    from radial.study.search import as_search, preset_search
+
+    if (options.study is None) == (options.preset is None):
+        raise ValueError("give a PLAN, or --preset METHOD")
+    if options.preset is not None:
+        study = preset_search(options.preset, given_changes(options.changes))
+    else:
+        study = read_study(options.study, options.changes)
+    names = ("trials", "score", "labels", "confirm")
+    study = as_search(study, **{name: getattr(options, name) for name in names})
+    runs = study.runs()
+    if options.dry_run:
+        from radial.study.store import Store
+
+        store = Store(_place(options, study))
+        store.create(study, tell=warn)
+        print(f"{len(runs)} runs planned: radial study submit {store.path}")
+        return 0
+    result = _executed(options, study, "tune")
+    if (result.directory / "best").is_dir():
+        print(result.told())
+        print(f"report: {result.report(against=options.against)}")
+    return 1 if result.failed else 0
 
 
 def status(parser: Parser) -> Run:
@@ -155,8 +201,11 @@ def submit(parser: Parser) -> Run:
 
 def _submit(options: Namespace) -> int:
     study, runs = _planned(options)
-    store = _store(options, study)
     from radial.study.executors import Array, submit
+    from radial.study.store import Store
+
+    store = Store(_place(options, study))
+    store.create(study, tell=warn)
 
     array = Array(
         tasks=options.tasks or min(64, len(runs)),
@@ -261,7 +310,8 @@ def _demo(options: Namespace) -> int:
     needs("study", *LIBRARIES)
     began = time.monotonic()
     options.study, options.yes, options.executor = "quick", False, "local"
-    options.workers = options.threads = None
+    options.workers = options.threads = options.address = None
+    options.cpus, options.gpus = 1, 0.0
     if failed := _run(options):
         return failed
     from rich.console import Console

@@ -219,11 +219,11 @@ def work_once(directory: str, session: str, threads: int) -> int:
     """One run, in a process of Ray's."""
     import torch
 
-    from radial.study.worker import LOST, Worker
+    from radial.study.worker import LOST, worker_on
 
     torch.set_num_threads(threads)
     store = Store(Path(directory))
-    worker = Worker(store, session=session, threads=threads, on_loss=lambda: os._exit(LOST))
+    worker = worker_on(store, session=session, threads=threads, on_loss=lambda: os._exit(LOST))
     return worker.work(limit=1)
 
 

@@ -15,6 +15,7 @@
     score: {images: 2048}        # evaluate and score may be false: then that step is left out
     checkpoints: false           # true: both also for what save_every keeps on the way
     keep_weights: true           # false: checkpoints are removed once a run is complete
+    tune: {trials: 30}           # makes it a search, see search.py: ranges are then chosen from
 
 A list is a range; what stands further down in ``constants, grid, heads, methods`` wins.
 """
@@ -82,6 +83,7 @@ class Study:
     score: Mapping[str, Any] | None = field(default_factory=dict)
     checkpoints: bool = False
     keep_weights: bool = True
+    tune: Mapping[str, Any] | None = None  # a search: see search.py
     version: int = VERSION
 
     def __post_init__(self) -> None:
@@ -111,7 +113,11 @@ class Study:
             raise ValueError("checkpoints: true needs save_every, the epochs between them")
 
     def runs(self) -> tuple[Planned, ...]:
-        """Every combination that is not excluded, each once."""
+        """Every combination that is not excluded, each once; of a search, its trials."""
+        if self.tune is not None:
+            from radial.study.search import slots
+
+            return slots(self)
         if (size := self.combinations()) > MOST_COMBINATIONS:
             raise ValueError(f"the grid has {size:,} combinations: too many to look at")
         found: dict[str, RunConfig] = {}
@@ -142,13 +148,14 @@ class Study:
     def combinations(self) -> int:
         """How many there are before exclusions."""
         sizes = [
-            prod(len(_range(name, value)) for name, value in self._settings(method, head).items())
+            prod(len(_range(name, value)) for name, value in self.settings(method, head).items())
             for method in self.methods
             for head in self.heads
         ]
         return sum(sizes) * len(self.seeds)
 
-    def _settings(self, method: str, head: str) -> dict[str, Any]:
+    def settings(self, method: str, head: str) -> dict[str, Any]:
+        """All that is said of a method with a head: values and ranges."""
         published = {} if self.preset is None else preset(self.preset, method)
         groups = (published, self.constants, self.grid, self.heads[head], self.methods[method])
         settings = {name: value for group in groups for name, value in group.items()}
@@ -158,7 +165,7 @@ class Study:
 
     def _configs(self, method: str) -> Iterator[RunConfig]:
         for head in self.heads:
-            settings = self._settings(method, head)
+            settings = self.settings(method, head)
             ranges = [_range(name, value) for name, value in settings.items()]
             for values in product(*ranges):
                 chosen = dict(zip(settings, values)) | {"method": method, "head": head}
@@ -186,6 +193,8 @@ class Study:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         for name in ("evaluate", "score"):
             values[name] = False if values[name] is None else values[name]
+        if self.tune is None:
+            del values["tune"]
         return json.loads(json.dumps(values))  # type: ignore[no-any-return]
 
 
@@ -232,16 +241,25 @@ def read_study(source: str | Path, changes: Sequence[str] = ()) -> Study:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not YAML: {one_line(error, None)}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} holds no study")
+    return from_values({"name": path.stem, **values}, given_changes(changes))
+
+
+def given_changes(changes: Sequence[str]) -> dict[str, Any]:
+    """Texts such as ``epochs=5`` by name, their values as YAML reads them."""
+    import yaml
+
     given = {}
     for change in changes:
-        name, _, text = change.partition("=")
+        name, equals, text = change.partition("=")
+        if not equals:
+            raise ValueError(f"--set takes KEY=VALUE, not {change!r}")
         try:
             given[name] = yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise ValueError(f"--set {change}: the value is not YAML") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} holds no study")
-    return from_values({"name": path.stem, **values}, given)
+    return given
 
 
 def from_values(values: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Study:
@@ -281,7 +299,7 @@ def from_values(values: Mapping[str, Any], changes: Mapping[str, Any] | None = N
 _SHAPES = {
     "name": str, "preset": str, "constants": dict, "grid": dict, "methods": dict, "heads": dict,
     "exclude": list, "seeds": list, "sample": dict, "evaluate": dict, "score": dict,
-    "checkpoints": bool, "keep_weights": bool,
+    "checkpoints": bool, "keep_weights": bool, "tune": dict,
 }  # fmt: skip
 
 
@@ -326,10 +344,10 @@ def _range(name: str, value: Any) -> list[Any]:
     values = value if listed else [value]
     if not values:
         raise ValueError(f"the range of {name} is empty")
-    return [_typed(name, item) for item in values]
+    return [typed(name, item) for item in values]
 
 
-def _typed(name: str, value: Any) -> Any:
+def typed(name: str, value: Any) -> Any:
     """YAML reads 1e-3 as text and 32 as a number."""
     kind = str(KINDS[name])
     if name == "data" and not isinstance(value, str):
@@ -348,7 +366,7 @@ def _matches(settings: Mapping[str, Any], rule: Mapping[str, Any]) -> bool:
     def holds(name: str, wanted: Any) -> bool:
         options = wanted if isinstance(wanted, list) else [wanted]
         usual = {f.name: f.default for f in fields(RunConfig)}[name]
-        return settings.get(name, usual) in [_typed(name, option) for option in options]
+        return settings.get(name, usual) in [typed(name, option) for option in options]
 
     return all(holds(name, wanted) for name, wanted in rule.items())
 

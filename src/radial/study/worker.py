@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from radial.data import Data
     from radial.scoring.settings import EvalSettings
+    from radial.training.rundir import RunResult
 
 LOST = 75  # exit code of a worker whose run was taken over
 
@@ -85,6 +86,11 @@ def has_checkpoint(job: Job) -> bool:
 
 def train(job: Job) -> None:
     """From the last checkpoint, or from the start where there is none that can be read."""
+    train_until(job, None)
+
+
+def train_until(job: Job, epoch: int | None) -> RunResult | None:
+    """The same up to an epoch; what result.json would say, where this process knows it."""
     from radial.checkpoints import read_checkpoint
     from radial.training.run import resume, train
 
@@ -100,10 +106,11 @@ def train(job: Job) -> None:
             begun = False
     if config.devices * config.num_nodes > 1:
         train_apart(config, begun, job.console)
-    elif begun:
-        resume(directory, threads=threads, console=job.console, data=job.data)
-    else:
-        train(config, overwrite=True, console=job.console, data=job.data)
+        return None
+    how: dict[str, Any] = {"console": job.console, "data": job.data, "until": epoch}
+    if begun:
+        return resume(directory, threads=threads, **how)
+    return train(config, overwrite=True, **how)
 
 
 def train_apart(config: RunConfig, begun: bool, console: Console) -> None:
@@ -244,7 +251,7 @@ class Worker:
     def work(self, limit: int | None = None) -> int:
         """Execute runs until none is to be had, or ``limit`` of them; how many were complete."""
         complete = taken = 0
-        while (limit is None or taken < limit) and (found := self.claim()):
+        while (limit is None or taken < limit) and (found := self.claim() or self.wait()):
             taken += 1
             complete += self.execute(*found)
         return complete
@@ -253,6 +260,8 @@ class Worker:
         """The first run of the plan that is not complete, not failed here and not another's."""
         for run in self.plan:
             if run.id in self._done or self.store.failure(run.id).get("session") == self.session:
+                continue
+            if not self.ready(run):
                 continue
             if not self.store.missing(run.id, self.steps):
                 self._done.add(run.id)
@@ -267,6 +276,14 @@ class Worker:
                 continue
             self._held = found
             return run, found
+        return None
+
+    def ready(self, run: Planned) -> bool:
+        """Whether a run may begin."""
+        return True
+
+    def wait(self) -> tuple[Planned, Claim] | None:
+        """For a run that may begin later."""
         return None
 
     def let_go(self) -> None:
@@ -344,6 +361,15 @@ class Worker:
                 raise
 
 
+def worker_on(store: Store, **facts: Any) -> Worker:
+    """A worker of the kind that a study needs."""
+    if store.study().tune is None:
+        return Worker(store, **facts)
+    from radial.study.tune import TrialWorker
+
+    return TrialWorker(store, **facts)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m radial.study.worker", description=__doc__)
     parser.add_argument("directory", type=Path)
@@ -357,7 +383,7 @@ def main(arguments: list[str] | None = None) -> int:
         import torch
 
         torch.set_num_threads(options.threads)
-    worker = Worker(
+    worker = worker_on(
         Store(options.directory.resolve()),
         session=options.session,
         threads=options.threads,

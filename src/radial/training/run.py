@@ -82,6 +82,7 @@ def train(
     console: Console | None = None,
     data: Data | None = None,
     report: Report | None = None,
+    until: int | None = None,
 ) -> RunResult:
     """Run a config from the start, in its directory.
 
@@ -93,6 +94,8 @@ def train(
         report: called after each look of the monitor, on rank 0, with its row: epoch, step and the
             scores by their keys, such as ``view_retrieval@backbone``. The run ends after the epoch
             in which it returns True; what it raises ends the run at once, to be resumed.
+        until: pause after this epoch: no result.json is written, and :func:`resume` goes on as if
+            there had been no pause.
 
     Returns:
         How it ended, as in result.json.
@@ -108,7 +111,8 @@ def train(
     if is_leader():
         check_free(directory, overwrite)
     console = console or Console(stderr=True)
-    return _run(config, directory, None, console, clear=overwrite, data=data, report=report)
+    more: dict[str, Any] = {"clear": overwrite, "data": data, "report": report, "until": until}
+    return _run(config, directory, None, console, **more)
 
 
 def resume(
@@ -117,6 +121,7 @@ def resume(
     console: Console | None = None,
     data: Data | None = None,
     report: Report | None = None,
+    until: int | None = None,
     **changes: Any,
 ) -> RunResult:
     """Go on with a run where its last checkpoint is; more ``epochs`` extend it.
@@ -128,6 +133,7 @@ def resume(
         console: where progress is shown; the terminal's by default.
         data: where it is loaded already.
         report: as for `train`.
+        until: pause after this epoch, as :func:`train` does.
         **changes: fields of `RunConfig`, such as ``epochs=200``.
 
     Returns:
@@ -166,7 +172,7 @@ def resume(
             if theirs != mine:
                 raise ValueError(f"{directory / LAST} is of {name} {theirs}, not {mine}")
     console = console or Console(stderr=True)
-    return _run(changed, directory, checkpoint, console, data=data, report=report)
+    return _run(changed, directory, checkpoint, console, data=data, report=report, until=until)
 
 
 def _run(
@@ -178,6 +184,7 @@ def _run(
     clear: bool = False,
     data: Data | None = None,
     report: Report | None = None,
+    until: int | None = None,
 ) -> RunResult:
     check_processes(config)
     device = device_of(config.accelerator)
@@ -229,7 +236,7 @@ def _run(
             Bar(console, config.epochs),
             checkpoints,
         ]
-        trainer = build_trainer(config, directory, callbacks)
+        trainer = build_trainer(config, directory, callbacks, until=until)
         done = int(checkpoint["epoch"]) + 1 if checkpoint else 0
         assert config.batch_size is not None
         compiled = worth_compiling(
@@ -272,7 +279,7 @@ def _run(
             raise KeyboardInterrupt(f"go on with: radial train --resume {directory}") from None
     best = None if monitor is None else monitor.best_look()
     result = summarise(directory, parts, facts, guard, metrics, trainer, best)
-    if leader:
+    if leader and until is None:
         write_atomically(directory / RESULT, to_json(result))
     return result
 
@@ -362,7 +369,9 @@ def batch_norm(config: RunConfig) -> str:
     return "synchronised over ranks" if gpu else "per rank (no SyncBatchNorm on a CPU)"
 
 
-def build_trainer(config: RunConfig, directory: Path, callbacks: list[pl.Callback]) -> pl.Trainer:
+def build_trainer(
+    config: RunConfig, directory: Path, callbacks: list[pl.Callback], *, until: int | None = None
+) -> pl.Trainer:
     world, device = config.devices * config.num_nodes, device_of(config.accelerator)
     try:
         return pl.Trainer(
@@ -372,7 +381,7 @@ def build_trainer(config: RunConfig, directory: Path, callbacks: list[pl.Callbac
             strategy="ddp" if world > 1 else "auto",
             sync_batchnorm=world > 1 and device.type == "cuda",
             precision=PRECISION[config.precision],
-            max_epochs=config.epochs,
+            max_epochs=until or config.epochs,
             plugins=[AtomicIO()],
             logger=build_loggers(config, directory),
             callbacks=callbacks,

@@ -136,7 +136,7 @@ def curve_panel(
              "group": layer if "@" in str(series) else "training",
              "shapes": [] if level is None else [_line_at(y=level)]}
         )  # fmt: skip
-    layout = _layout(
+    layout = layout_of(
         250,
         xaxis={"title": {"text": "epoch"}, "rangemode": "tozero"},
         yaxis={"title": {"text": ""}, "nticks": 6},
@@ -170,7 +170,7 @@ def heads_figure(heads: pd.DataFrame, ink: Mapping[str, str]) -> Figure:
     least, most = min(0.0, *ends), max(0.0, *ends)
     edge = 0.04 * (most - least) or 1.0
     title = "difference in accuracy, percentage points"
-    layout = _layout(
+    layout = layout_of(
         ROW * len(ticks) + 70,
         xaxis={"title": {"text": title}, "range": _numbers([least - edge, most + edge])},
         yaxis=_name_axis(ticks),
@@ -204,7 +204,7 @@ def swarm_figure(
         small = f"<br><span style='font-size:11px'>{plotly_text(words(setting))}</span>"
         shown = kind.replace("_", " ") if kind else words(setting)
         ticks.append(plotly_text(shown) + (small if kind else ""))
-    layout = _layout(
+    layout = layout_of(
         46 * len(ticks) + 76,
         xaxis={"title": {"text": "φ: effect on accuracy, percentage points"}},
         yaxis=_name_axis(ticks, 0.55),
@@ -257,7 +257,7 @@ def scatter_figure(
             choices.append({"name": name, "label": CHOSEN.get(name, label), "group": layer,
                             "said": said[name],
                             "x": [_numbers(x[rows], 5) for rows in parts.values()]})  # fmt: skip
-    layout = _layout(
+    layout = layout_of(
         470,
         dragmode="zoom",
         xaxis={"title": {"text": ""}},
@@ -295,7 +295,7 @@ def regret_figure(bars: pd.DataFrame) -> Figure:
     ]
     column = ["@1 · @3", *(f"{fixed(a)} · {fixed(b)}" for a, b in zip(one, three))]
     shown = {"xref": "paper", "x": 1, "xanchor": "left", "xshift": 8, "showarrow": False}
-    layout = _layout(
+    layout = layout_of(
         27 * (len(bars) + 1) + 70,
         margin={"l": 8, "r": 88, "t": 8, "b": 44},
         annotations=[shown | {"y": y, "text": text} for y, text in zip([1, *places], column)],
@@ -320,7 +320,7 @@ def seeds_figure(seeds: pd.DataFrame, ink: Mapping[str, str]) -> Figure:
              "hovertemplate": "%{text}: %{x:.1f} points<extra></extra>",
              "text": ["between seeds", "between configurations"]}
         )  # fmt: skip
-    layout = _layout(
+    layout = layout_of(
         ROW * len(seeds) + 70,
         xaxis={"title": {"text": "standard deviation of accuracy, points"}, "rangemode": "tozero"},
         yaxis=_name_axis([plotly_text(name) for name in seeds["method"]]),
@@ -328,7 +328,8 @@ def seeds_figure(seeds: pd.DataFrame, ink: Mapping[str, str]) -> Figure:
     return {"data": data, "layout": layout}
 
 
-def _layout(height: int, **given: Any) -> Figure:
+def layout_of(height: int, **given: Any) -> Figure:
+    """Of every figure here."""
     axis = {"zeroline": False, "automargin": True, "showline": False, "ticks": "outside",
             "ticklen": 6, "tickcolor": "rgba(0,0,0,0)"}  # fmt: skip
     layout = {

@@ -6,8 +6,9 @@ written in full, as CSV and Parquet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -86,20 +87,49 @@ def page(report: Report, *, small: bool = False) -> str:
     """One HTML page; self-contained, unless it shall be small."""
     from radial.study.report.charts import hover_lines
 
-    texts, parts = _embedded(report.tables()), sections(report)
+    return draw(
+        brand="radial study",
+        name=report.name,
+        datasets=report.datasets,
+        sentences=summary(report),
+        key_figures=key_figures(report),
+        sections=sections(report),
+        tables=report.tables(),
+        hover=hover_lines(report.runs, report.settings),
+        facts=report.facts,
+        notes=report.analysis.notes,
+        study=report.study,
+        small=small,
+    )
+
+
+def draw(
+    *,
+    sections: Sequence[Section],
+    tables: Mapping[str, pd.DataFrame],
+    hover: Sequence[str],
+    small: bool,
+    **said: Any,
+) -> str:
+    """A page of sections, in the one frame.
+
+    Args:
+        sections: of the page.
+        tables: to be had as CSV.
+        hover: what is said of each run on hovering.
+        small: leave plotly.js to its CDN.
+        said: what else templates/report.html names.
+    """
+    texts = _embedded(tables)
     figures = {
         f"{section.key}-{i}-{j}": figure
-        for section in parts
+        for section in sections
         for i, block in enumerate(section.blocks)
         for j, figure in enumerate(block.figures)
     }
-    hover = hover_lines(report.runs, report.settings)
     return render(
         Path(__file__).with_name("templates") / "report.html",
-        report=report,
-        sentences=summary(report),
-        key_figures=key_figures(report),
-        sections=parts,
+        sections=sections,
         inside=list(texts),
         material=json_in_page({"figures": figures, "tables": texts, "hover": hover}),
         plotly=plotly_script(small=small),
@@ -107,6 +137,7 @@ def page(report: Report, *, small: bool = False) -> str:
         shade=_shade,
         share=_share,
         shapes=SHAPES,
+        **said,
     )
 
 
