@@ -16,15 +16,7 @@ compared by label-free scores only. Needs `pip install '.[study]'`.
 import argparse
 from pathlib import Path
 
-from rich.console import Console
-
-from radial.data import load_data
-from radial.study.analysis import paired_heads
-from radial.study.executors import run_local, shares
-from radial.study.plan import Study
-from radial.study.report import write_report
-from radial.study.results import read_runs
-from radial.study.store import Store
+import radial.study
 
 
 def digits_as_files(root: Path) -> Path:
@@ -59,34 +51,27 @@ def main() -> None:
         "backbone": options.backbone,
         "epochs": options.epochs,
     }
-    labelled = bool(load_data(settings["data"], image_size=options.image_size).classes)
-    study = Study(
-        name="folder",
-        constants=settings,
-        methods={method: {} for method in options.methods},
-        heads={"default": {}, "rbfn": {}},
-        seeds=list(range(options.seeds)),
-        evaluate={} if labelled else None,
-        score={"view_images": 256},
-    )
+    plan = {
+        "name": "folder",
+        "constants": settings,
+        "methods": options.methods,
+        "heads": ["default", "rbfn"],
+        "seeds": list(range(options.seeds)),
+        "score": {"view_images": 256},
+    }
+    result = radial.study.run(plan, out=options.out, workers=options.workers, threads=1)
+    if result.failed:
+        run, why = next(iter(result.failed.items()))
+        parser.exit(1, f"{len(result.failed)} runs failed, such as {run}: {why}\n")
 
-    store, console = Store(options.out.resolve()), Console(width=120, highlight=False)
-    store.create(study)
-    workers, threads = shares(options.workers, 1, len(study.runs()))  # one thread each
-    console.print(f"{len(study.runs())} runs, {workers} at a time, in {store.path}", soft_wrap=True)
-    states = run_local(store, workers=workers, threads=threads, console=console)
-    if failed := [state for state in states if state.state == "failed"]:
-        parser.exit(1, f"{len(failed)} runs failed, such as {failed[0].run.id}: {failed[0].note}\n")
-
-    runs = read_runs(store.path)
-    if labelled:
+    if result.table["accuracy"].notna().any():
         columns = ["method", "pairs", "a_mean", "b_mean", "difference", "low", "high"]
         print("accuracy of rbfn (b) less that of default (a), with its 95 % interval")
-        print(paired_heads(runs)[columns].to_string(index=False, float_format="{:.3f}".format))
+        print(result.heads()[columns].to_string(index=False, float_format="{:.3f}".format))
     else:
         scores = ["view_retrieval@backbone", "lidar@projector", "rankme@backbone"]
-        print(runs.groupby(["method", "head"])[scores].mean().to_string())
-    print("\n".join(write_report(store.path, html=options.out / "report.html")))
+        print(result.table.groupby(["method", "head"])[scores].mean().to_string())
+    print(f"report: {result.report()}")
 
 
 if __name__ == "__main__":

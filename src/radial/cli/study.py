@@ -277,8 +277,15 @@ def _report(options: Namespace) -> int:
     needs("study", *LIBRARIES)
     from radial.files import check_writable
     from radial.study.report import write_report
+    from radial.study.store import STUDY, Store
 
     check_writable(options.html, options.markdown)
+    if (options.runs / STUDY).is_file() and Store(options.runs).study().tune is not None:
+        from radial.study.report.search import write_search
+
+        page = options.html or options.runs / "report.html"
+        print(f"report: {write_search(Store(options.runs), html=page, small=options.small)}")
+        return 0
     if options.tables is not None:
         check_writable(options.tables / "runs.csv")
     folder = options.runs.parent if options.runs.is_file() else options.runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -55,7 +56,8 @@ class StudyResult:
             return table(self.store, study)
         from radial.study.results import read_runs
 
-        return read_runs(self.directory)
+        found = read_runs(self.directory)
+        return found if "accuracy" in found else found.assign(accuracy=math.nan)
 
     @cached_property
     def best(self) -> Path:
@@ -69,7 +71,11 @@ class StudyResult:
         return self.directory / "best"
 
     def told(self) -> str:
-        """A search's best settings in a line."""
+        """A search's best settings.
+
+        Returns:
+            One line.
+        """
         from radial.study.search import search_of
         from radial.study.tune import best
 
@@ -83,13 +89,26 @@ class StudyResult:
         return f"best: {self.best} ({chosen.id}, {value}): {', '.join(settings) or 'the defaults'}"
 
     def heads(self, a: str = "default", b: str = "rbfn") -> pd.DataFrame:
-        """Accuracies of two heads, paired: :func:`radial.study.analysis.paired_heads`."""
+        """Accuracies of two heads, paired by method and seed.
+
+        Args:
+            a: the one.
+            b: the other.
+
+        Returns:
+            A row a method: means, difference, its interval; see
+            :func:`radial.study.analysis.paired_heads`.
+        """
         from radial.study.analysis import paired_heads
 
         return paired_heads(self.table, a, b)
 
     def audit(self) -> Audit:
-        """Runs that did not learn: :func:`radial.study.audit.audit`."""
+        """Looks for runs that did not learn.
+
+        Returns:
+            What :func:`radial.study.audit.audit` found.
+        """
         from radial.study.analysis.columns import final
         from radial.study.audit import audit
         from radial.study.results import directions, read_runs
@@ -98,8 +117,12 @@ class StudyResult:
         return audit(runs, directions(runs))
 
     def report(self, html: Path | str | None = None, **options: Any) -> Path:
-        """One page: of a study :func:`radial.study.report.write_report`, which takes ``options``;
-        of a search :func:`radial.study.report.search.write_search`.
+        """One page.
+
+        Args:
+            html: its file.
+            **options: of :func:`radial.study.report.write_report`, or for a search of
+                :func:`radial.study.report.search.write_search`.
 
         Returns:
             Its file, by default report.html in the study's directory.
@@ -139,6 +162,9 @@ def run(
         ray: ``address``, ``cpus`` and ``gpus`` of the Ray executor.
         console: where progress is shown; by default stderr.
         tell: hears of what changed in a directory that was there.
+
+    Returns:
+        How its runs ended, and all that can be read of them.
 
     Raises:
         ValueError: if the plan makes no sense, or ``out`` is something else.

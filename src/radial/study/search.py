@@ -2,17 +2,16 @@
 no Optuna.
 
 A study with a ``tune:`` key is a search: its lists, and its ranges ``{low, high}`` with ``log`` or
-``step``, are what may be chosen; its runs are trials.
+``step``, are what may be chosen; its runs are trials::
 
     name: mine
     constants: {data: "folder:photos", epochs: 50}
-    methods:
-      simclr:                    # a method without ranges gets those of SPACES
-        base_lr: {low: 0.01, high: 1.0, log: true}
-        temperature: [0.1, 0.2, 0.5]
     heads: [default]
     seeds: [0]                   # one: of every trial; the confirming runs take those after it
     tune: {trials: 30}           # and the other fields of Search
+    grid:                        # or by method or head; a method without ranges gets its SPACES
+      base_lr: {low: 0.01, high: 1.0, log: true}
+      temperature: [0.1, 0.2, 0.5]
 """
 
 from __future__ import annotations
@@ -98,9 +97,9 @@ class Search:
         for name, least in _LEAST.items():
             if getattr(self, name) is not None:
                 check_size(f"tune: {name}", getattr(self, name), minimum=least)
-        check_choice("tune: part", self.part, ("train", "val", "test"))
-        check_choice("tune: sampler", self.sampler, ("tpe", "random"))
-        check_choice("tune: pruner", self.pruner, ("halving", "none"))
+        check_choice("part", self.part, ("train", "val", "test"))
+        check_choice("sampler", self.sampler, ("tpe", "random"))
+        check_choice("pruner", self.pruner, ("halving", "none"))
         name, layer = parse(self.score)
         if SCORES[name].better not in ("higher", "lower"):
             raise ValueError(f"tune: {name} is best near 1, neither high nor low: choose another")

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from radial.checks import needs
 from radial.files import write_atomically, write_json
 from radial.study.claims import Claim
 from radial.study.plan import Planned, Study
@@ -90,8 +91,10 @@ def history(store: Store, study: Study) -> list[Trial]:
 
 def replay(study: Study, trials: Iterable[Trial]) -> optuna.Study:
     """Optuna's study of these trials, the last of them asked about or told like all others."""
-    check_optuna()
+    needs("tune", "optuna")
     import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     search = search_of(study)
     pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
@@ -118,18 +121,9 @@ def replay(study: Study, trials: Iterable[Trial]) -> optuna.Study:
     return found
 
 
-def check_optuna() -> None:
-    """Raises ValueError, with what to install, where Optuna is missing; else makes it quiet."""
-    try:
-        import optuna
-    except ModuleNotFoundError as error:
-        raise ValueError("a search needs Optuna: pip install 'radial-ssl[tune]'") from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
 def propose(study: Study, number: int, others: Iterable[Trial]) -> Params:
     """The parameters of a trial, from its number and what is known of the others."""
-    search, found = search_of(study), replay(study, others)
+    found, search = replay(study, others), search_of(study)
     from optuna import samplers
 
     seed = search.seed_of(number)
