@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -13,14 +14,16 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from study_cases import facts
 
 from radial.study.claims import MOST
-from radial.study.plan import Study
+from radial.study.plan import Study, from_values
 from radial.study.store import Store
 from radial.study.worker import Worker
+from radial.training.rundir import export
 
 Make = Callable[..., Study]
 Runner = subprocess.Popen[bytes]
@@ -37,11 +40,13 @@ def undisturbed(path: Path, study: Study) -> Store:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts `radial study run`; whatever comes of the test, nothing that it started goes on."""
+    """Starts `radial study run`, or another command; whatever comes of the test, nothing that it
+    started goes on.
+    """
     runners: list[Runner] = []
 
-    def start(store: Store, *options: str) -> Runner:
-        command = [sys.executable, "-m", "radial", "study", "run", str(store.path), *options]
+    def start(store: Store, *options: str, verb: tuple[str, ...] = ("study", "run")) -> Runner:
+        command = [sys.executable, "-m", "radial", *verb, str(store.path), *options]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         runners.append(subprocess.Popen(command, env=environment, start_new_session=True, **quiet))
@@ -217,3 +222,72 @@ def claimed_by(store: Store, pid: int) -> list[str]:
             if f'"pid": {pid},' in path.read_text():
                 found.append(path.stem)
     return found
+
+
+def told(store: Store) -> dict[str, dict[str, Any]]:
+    """Of every trial its settings, scores and end; not the time it took."""
+    found = {p.stem: json.loads(p.read_text()) for p in store.path.glob("trials/*.json")}
+    return {name: {k: v for k, v in one.items() if k != "seconds"} for name, one in found.items()}
+
+
+def of_digits(**changes: Any) -> Study:
+    """A search on the embedded digits: eight trials of nine epochs, two seeds that confirm."""
+    constants = {"data": "digits", "image_size": 16, "batch_size": 128, "epochs": 9}
+    values = {"name": "digits", "constants": {**constants, "backbone": "resnet9-w0.125"}}
+    values |= {"methods": ["simclr"], "heads": ["default"], "score": False}
+    values |= {"grid": {"base_lr": {"low": 0.005, "high": 2.0, "log": True},
+                        "temperature": [0.1, 0.2, 0.5]}}  # fmt: skip
+    return from_values(values | {"tune": {"trials": 8, "confirm": 2, "images": 128} | changes})
+
+
+@pytest.mark.slow
+def test_a_killed_search_ends_at_the_same_best(tmp_path: Path, start: Start) -> None:
+    """`radial tune` as a whole: one worker, left alone, and killed with -9 with its runner at some
+    file or other.
+    """
+    one = ("--workers", "1", "--threads", "1")
+    quiet, store = Store(tmp_path / "quiet"), Store(tmp_path / "killed")
+    quiet.create(of_digits())
+    store.create(of_digits())
+    assert start(quiet, *one, verb=("tune",)).wait(timeout=HANGS) == 0
+    marks = ("trials/trial-000.json", "runs/trial-001/last.ckpt", "trials/trial-003.json",
+             "runs/trial-004/config.yaml", "runs/best-1/last.ckpt")  # fmt: skip
+    for mark in marks:
+        runner = start(store, *one, verb=("tune",))
+        wait_for((store.path / mark).exists)
+        for pid in (*workers_of(store), runner.pid):
+            os.kill(pid, signal.SIGKILL)
+        runner.wait()
+        assert not (store.path / "best").exists()
+    assert start(store, *one, verb=("tune",)).wait(timeout=HANGS) == 0
+    assert told(store) == told(quiet)
+    for place in (store, quiet):
+        assert {trial["state"] for trial in told(place).values()} == {"complete", "pruned"}
+        assert (place.path / "report.html").is_file()
+        assert (place.path / "optuna.log").is_file()
+        weights = place.path / "best.safetensors"
+        export(place.path / "best", backbone=weights)
+    assert weights.read_bytes() == (store.path / "best.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_search_on_ray_ends_at_the_same_best(tmp_path: Path, start: Start) -> None:
+    """One task at a time, so that trials know what those of a single worker do; one is killed."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'radial-ssl[ray]'")
+    quiet, store = Store(tmp_path / "quiet"), Store(tmp_path / "ray")
+    quiet.create(of_digits(confirm=1))
+    store.create(of_digits(confirm=1))
+    cores = str(len(os.sched_getaffinity(0)))  # all for one task, and as many threads elsewhere
+    one = ("--workers", "1", "--threads", cores)
+    assert start(quiet, *one, verb=("tune",)).wait(timeout=HANGS) == 0
+    runner = start(store, "--executor", "ray", "--cpus", cores, verb=("tune",))
+    killed = 0
+    while runner.poll() is None:
+        time.sleep(0.2)
+        busy = [pid for pid in ray_workers() if claimed_by(store, pid)]
+        if not killed and busy and (store.run("trial-002") / "config.yaml").exists():
+            os.kill(busy[0], signal.SIGKILL)
+            killed += 1
+    assert (runner.wait(), killed) == (0, 1)
+    assert told(store) == told(quiet)
+    assert (store.path / "best" / "last.ckpt").is_file()

@@ -223,6 +223,8 @@ def _check_space(study: Study, method: str, head: str) -> None:
         run = from_dict(fixed | end | {"method": method, "head": head})
         if run.devices * run.num_nodes > 1:
             raise ValueError("a trial is trained by one process: devices and num_nodes must be 1")
+        if run.patience is not None:
+            raise ValueError("patience is for single runs: a search prunes its trials")
 
 
 def choices(study: Study, method: str, head: str) -> Iterator[tuple[str, str, Any]]:

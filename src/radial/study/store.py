@@ -6,6 +6,7 @@
     runs/ID/eval.json        evaluation is complete
     runs/ID/scores.json      scoring is complete
     runs/ID/checkpoints.json both, of the checkpoints that were kept on the way
+    trials/ID.json           of a search: what a run was given, and its scores (see tune.py)
     failures/ID.json         what went wrong the last time; gone once the run is complete
     start/KEY.json           accuracy of a backbone before the first step
     claims/ID.N              who works on a run (see claims.py)

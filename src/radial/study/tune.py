@@ -220,6 +220,7 @@ def measure(job: Job, search: Search) -> float | None:
         view_images=search.images,
         scores=(search.score,),
         repeats=0,
+        device=job.config.accelerator,
         cache=False,
     )
     card = score([job.directory], settings, data=job.data)[0]
@@ -232,6 +233,7 @@ def measure(job: Job, search: Search) -> float | None:
 
 def _accuracy(job: Job) -> float | None:
     """Of a logistic regression fitted to the training images, on the validation images."""
+    from radial.devices import device_of
     from radial.evaluation.features import NotFinite, extract
     from radial.evaluation.probe import few_label_probe
     from radial.scoring.targets import build, find
@@ -239,10 +241,11 @@ def _accuracy(job: Job) -> float | None:
     data = job.data
     data.require_labels()
     network = build(find(str(job.directory)), image_size=data.image_size)
+    backbone = network.backbone.to(device_of(job.config.accelerator))
     parts: list[Any] = []
     try:
         for images in (data.train, data.val):
-            parts += [extract(network.backbone, images, data), images.labels]
+            parts += [extract(backbone, images, data), images.labels]
     except NotFinite:
         return None
     return float(few_label_probe(*parts).accuracy)
