@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import radial
 from radial.metrics.scores import Score
@@ -141,3 +142,12 @@ def test_fitted_and_trained_kernels_are_never_compared(runs, folder) -> None:
     assert result.best is None
     assert "does not compare" in result.board.answer
     assert leaderboard(list(result), "sns_width").best is None
+
+
+def test_features_that_no_kernels_fit_cost_a_note_not_the_table() -> None:
+    pixels = torch.randint(256, (32, 3, 8, 8), dtype=torch.uint8)
+    models = {"constant": lambda b: torch.ones(len(b), 8), "pixels": lambda b: b.flatten(1)}
+    result = radial.score(models, pixels, fit_head=True, repeats=0, scores=("rankme",))
+    assert result["constant"].status == "collapsed"
+    assert any("no kernels were fitted" in note for note in result["constant"].warnings)
+    assert result["pixels"].score("rankme@backbone") is not None

@@ -232,7 +232,10 @@ def _from_images(target: Target, settings: Settings, bench: Bench, figures: bool
         return _card(target, network.name, BROKEN, str(error), scores=told, data=facts)
     plain, views = found.plain, found.views
     if layer is None and settings.fit_head:
-        layer, plain, views, kernels, note = _fitted(plain, views, settings)
+        try:
+            layer, plain, views, kernels, note = _fitted(plain, views, settings)
+        except ValueError as error:  # features that are constant, or too few images
+            note = f"no kernels were fitted: {error}"
         notes.append(note)
     if found.start is not None:
         scores.update("backbone", start_views=found.start.backbone)

@@ -72,8 +72,8 @@ def collapsed(plain: Layers) -> str:
         if features is None:
             continue
         unit = F.normalize(features.double(), dim=1)
-        variance = 1.0 - float(unit.mean(0).square().sum())
-        if same_direction(math.sqrt(max(0.0, variance))):
+        variance = max(0.0, 1.0 - float(unit.mean(0).square().sum()))
+        if same_direction(math.sqrt(variance)):
             return f"all {name} outputs point the same way (variance {variance:.1g})"
         rank = rankme_centred(features)
         if on_a_line(rank, min(len(features) - 1, features.shape[1])):
