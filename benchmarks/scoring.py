@@ -34,7 +34,7 @@ import radial
 from radial.backbones import build_backbone
 from radial.scoring.settings import Settings
 
-NETWORKS = {"resnet9": 32, "resnet18": 224, "timm:vit_tiny_patch16_224": 224}
+NETWORKS = {"resnet9-w1": 32, "resnet18": 224, "timm:vit_tiny_patch16_224": 224}
 GOAL = 1.3
 
 
