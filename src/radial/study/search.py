@@ -52,7 +52,7 @@ SPACES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "simsiam": _SGD,
         "barlow_twins": _ADAMW | {"redundancy": {"low": 5e-4, "high": 5e-2, "log": True}},
         "vicreg": _ADAMW | {"covariance": {"low": 0.1, "high": 10.0, "log": True}},
-        "dino": _ADAMW | _TEMPERATURE,
+        "dino": _SGD | _TEMPERATURE,
         "nnclr": _SGD | _TEMPERATURE,
         "supervised": _SGD,
         "supcon": _SGD | _TEMPERATURE,

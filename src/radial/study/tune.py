@@ -223,7 +223,7 @@ def measure(job: Job, search: Search) -> float | None:
         device=job.config.accelerator,
         cache=False,
     )
-    card = score([job.directory], settings, data=job.data)[0]
+    card = score(job.directory, job.data, settings=settings)[0]
     found = {one.key: one.value for one in card.scores}
     if search.score not in found and card.status != BROKEN:
         raise ValueError(f"{job.run.id} has no {search.score}: {card.status} {card.reason}".strip())
