@@ -234,7 +234,7 @@ def test_score_and_eval_in_a_shell(tmp_path) -> None:
     both = radial("score", run, "resnet9-w0.0625@none", *options, "--html", page, env=environment)
     assert both.returncode == 0, both.stderr
     assert "untrained" in both.stdout
-    assert "ranked by view_retrieval@backbone" in both.stdout
+    assert "view_retrieval@backbone, higher is better" in both.stdout
     assert both.stdout.endswith(f"page: {page}\n")
     assert "Kernel atlas" in Path(page).read_text(encoding="utf-8")
     written = json.loads(Path(run, "scores.json").read_text())

@@ -103,6 +103,8 @@ def evaluate_target(
     Raises:
         ValueError: it cannot be built, or the images have no labels.
     """
+    if target.error:
+        raise ValueError(target.error)
     size = target.asked_size or settings.image_size or target.image_size
     data = load_images(source, settings, size, labels)
     network = build(
