@@ -13,6 +13,7 @@ import re
 import sys
 import warnings
 import zipfile
+import zlib
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING  # pickles name modules as Python 2 did
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +24,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from radial.checks import check_size, one_line
+from radial.documents import plain
 
 SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".th", ".pth.tar")
 PLACES = ("model", "state_dict")  # where files keep a network; either may hold the other
@@ -39,7 +43,14 @@ _MOMENTUM = re.compile(
     re.IGNORECASE,
 )
 # What radial train writes beside the weights.
-_FACTS = {"config", "image_size", "stem", "mean", "std", "head_status", "head_health"}
+_FACTS: dict[str, type] = {
+    "config": dict, "image_size": int, "stem": str, "mean": list, "std": list,
+    "head_status": str, "head_health": str,
+}  # fmt: skip
+# What Lightning writes, and a run cannot go on without.
+_STATE: dict[str, type] = {
+    "epoch": int, "global_step": int, "optimizer_states": list, "callbacks": dict, "loops": dict,
+}  # fmt: skip
 # Of Python itself only what holds data has a stand-in; of other packages every name, since a
 # stand-in is none of theirs.
 _PLAIN = {
@@ -101,12 +112,29 @@ class Checkpoint:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What radial train wrote beside the weights; nothing for files of others."""
+        """What radial train wrote beside the weights; nothing for files of others.
+
+        Raises:
+            ValueError: some of it is not of its kind.
+        """
         facts = self.content.get("radial")
-        if not isinstance(facts, Mapping) or not facts.keys() >= _FACTS:
+        if not isinstance(facts, Mapping) or not facts.keys() >= _FACTS.keys():
             return {}
         config = facts["config"]
-        return facts if isinstance(config, Mapping) and {"method", "head"} <= config.keys() else {}
+        if not isinstance(config, Mapping) or not {"method", "head"} <= config.keys():
+            return {}
+        try:
+            facts = dict(plain(dict(facts)))
+            for name, kind in _FACTS.items():
+                if type(facts[name]) is not kind:
+                    raise ValueError(f"{name} must be of {kind.__name__}, not {facts[name]!r}")
+            for name in ("mean", "std"):
+                if len(facts[name]) != 3 or not all(type(one) is float for one in facts[name]):
+                    raise ValueError(f"{name} must be three numbers, not {facts[name]!r}")
+            check_size("image_size", facts["image_size"])
+        except ValueError as error:
+            raise ValueError(f"{self.path} is damaged: {one_line(error)}") from error
+        return facts
 
 
 def _named(content: Any, prefix: str, above: tuple[int, ...]) -> Iterator[tuple[str, Tensor]]:
@@ -256,11 +284,43 @@ def _check_bounds(path: Path, content: Any) -> None:
 
 
 def read_checkpoint(path: str | PathLike[str]) -> dict[str, Any]:
-    """All that a checkpoint of radial train holds; an error for the files of others."""
+    """All that a checkpoint of radial train holds, each of its kind, not a bit of it changed.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is damaged, or the file of others.
+    """
     checkpoint = read_file(path)
-    if not checkpoint.facts or not isinstance(checkpoint.content.get("state_dict"), Mapping):
+    facts, content = checkpoint.facts, checkpoint.content
+    state = content.get("state_dict")
+    if not facts or not isinstance(state, Mapping):
         raise ValueError(f"{path} is not a checkpoint of radial train")
-    return checkpoint.content
+    check_whole(path)
+    for name, value in state.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise ValueError(f"{path} is damaged: {name!r} of its network is no tensor by name")
+    for name, kind in _STATE.items():
+        value = content.get(name)
+        empty = value < 0 if isinstance(value, int) else not value
+        if type(value) is not kind or empty:
+            raise ValueError(f"{path} is damaged: its {name} is {one_line(repr(value), 60)}")
+    return {**content, "radial": facts}
+
+
+def check_whole(path: str | PathLike[str]) -> None:
+    """A ValueError where a byte is not what was written: torch writes checksums, and checks none.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            wrong = file.testzip()
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError) as error:
+        raise ValueError(f"{path} is damaged: {one_line(error)}") from error
+    if wrong is not None:
+        raise ValueError(f"{path} is damaged: the checksum of {one_line(wrong, 60)} is another")
 
 
 def state_dict(content: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterable
 from importlib.util import find_spec
 from types import NoneType
@@ -11,6 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, get_args, get_ori
 
 if TYPE_CHECKING:  # names and numbers are checked without waiting for torch
     from torch import Tensor
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class DataError(ValueError):
@@ -65,8 +69,17 @@ def one_line(error: BaseException | str, most: int | None = 300) -> str:
     >>> one_line(ValueError("two\\n  lines")), one_line(KeyError())
     ('two lines', 'KeyError')
     """
-    line = " ".join(str(error).split()) or type(error).__name__
+    line = printable(" ".join(str(error).split())) or type(error).__name__
     return line if most is None or len(line) <= most else f"{line[: most - 1]}…"
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would obey; line breaks and tabs stay.
+
+    >>> printable("\\x1b[31mred\\x07")
+    '�[31mred�'
+    """
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def check_size(name: str, value: int, minimum: int = 1) -> None:

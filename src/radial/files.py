@@ -12,8 +12,9 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +35,34 @@ def cache_folder() -> Path:
     return Path(os.environ.get("RADIAL_DATA") or "~/.cache/radial").expanduser()
 
 
+class NotOurs(Exception):
+    """A file was not written: what it belongs to is another process's by now."""
+
+
+_allowed: ContextVar[Callable[[], bool] | None] = ContextVar("allowed", default=None)
+
+
+@contextmanager
+def only_while(allowed: Callable[[], bool]) -> Iterator[None]:
+    """Within it no file takes its name, in this thread, but while ``allowed()``.
+
+    A worker that was halted wakes up in the middle of anything: it must not write over what
+    another, who took its run, has written since.
+    """
+    token = _allowed.set(allowed)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+def check_ours(path: Path | str) -> None:
+    """A NotOurs where `only_while` forbids to change ``path`` now."""
+    allowed = _allowed.get()
+    if allowed is not None and not allowed():
+        raise NotOurs(str(path))
+
+
 @contextmanager
 def atomic(path: Path | str, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a file that takes its name only when all of it is on disk.
@@ -45,6 +74,7 @@ def atomic(path: Path | str, mode: str = "w") -> Iterator[IO[Any]]:
 
     Raises:
         OSError: it names ``path``; what was there before is whole, and nothing lies beside it.
+        NotOurs: within `only_while`, which see.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "result.txt"
@@ -68,6 +98,7 @@ def atomic(path: Path | str, mode: str = "w") -> Iterator[IO[Any]]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
+                check_ours(path)
                 part.replace(target)  # while it is locked: no sweeper takes it for a dead one's
         except BaseException:
             part.unlink(missing_ok=True)
@@ -88,11 +119,18 @@ def write_json(path: Path | str, values: Any) -> None:
     write_atomically(path, json.dumps(values, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
-def sweep(folder: Path) -> None:
-    """Remove the parts in ``folder`` that killed writers left; a live writer holds its part."""
+def sweep(folder: Path, *, live: bool = False) -> None:
+    """Remove the parts in ``folder`` that killed writers left; a live writer holds its part.
+
+    Args:
+        folder: not those within it.
+        live: also those of live writers, which then cannot give them their names.
+    """
     for part in [path for path in folder.glob("*.part") if PART.fullmatch(path.name)]:
         with suppress(OSError), part.open("rb") as file:
-            if fcntl is not None:
+            if live:
+                part.unlink()
+            elif fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 part.unlink()
 

@@ -24,6 +24,14 @@ def born(pid: int) -> str | None:
         return None
 
 
+def stopped(pid: int) -> bool:
+    """Whether a process is halted, by SIGSTOP, Ctrl-Z or a debugger: its heart does not beat."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    except (OSError, IndexError):
+        return False
+
+
 def end_with(pid: int, first: Callable[[], None] | None = None) -> None:
     """End this process when process ``pid`` is gone, after calling ``first``."""
     known = born(pid)

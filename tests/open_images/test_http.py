@@ -156,9 +156,30 @@ def test_redirects_to_what_is_no_address(target: bytes) -> None:
 
 def test_no_redirect_leaves_https() -> None:
     assert _redirected("https://host/a", "/b") == "https://host/b"
-    assert _redirected("https://host/a", "//other/b") == "https://other/b"
+    assert _redirected("http://host/a", "https://host/b") == "https://host/b"
     with pytest.raises(_Failed, match="redirected from https to http://host/a"):
         _redirected("https://host/a", "http://host/a")
+
+
+def test_no_redirect_leads_to_another_host() -> None:
+    for target in ("https://other/b", "//other/b", "https://host.other/b", "https://host@other/"):
+        with pytest.raises(_Failed, match=r"redirected to (another host|.*, no address)"):
+            _redirected("https://host/a", target)
+
+
+def test_a_password_is_not_printed() -> None:
+    for url in ("https://me:secret@host/a", "https://me:secret@host:port/a", "ftp://a:secret@b"):
+        with pytest.raises(DataError) as told:
+            client().get(url)
+        assert "secret" not in str(told.value)
+
+
+@pytest.mark.parametrize("header", ["Content-Length: %s", "Content-Range: bytes 0-1/%s"])
+def test_no_file_has_that_many_bytes(header: str) -> None:
+    status = "206 Partial Content" if "Range" in header else "200 OK"
+    head = f"HTTP/1.1 {status}\r\n{header % ('9' * 5000)}\r\n\r\n".encode()
+    with answering(saying(head)) as url, pytest.raises(Unreachable):
+        client(retries=0).get(url)
 
 
 def test_redirects_are_followed() -> None:

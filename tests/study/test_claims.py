@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
+import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -174,3 +178,44 @@ def test_the_heart_beats_and_a_loss_is_noticed(
     assert not found.held()
     found.release()
     assert (tmp_path / "a.2").exists()
+
+
+def test_a_claim_that_finds_no_room_is_none(tmp_path: Path) -> None:
+    """Nothing of it stays that would look like a holder who died."""
+    script = """
+import pathlib, resource, signal, sys
+from radial.study.claims import claim
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+try:
+    claim(pathlib.Path(sys.argv[1]), "a")
+except OSError as error:
+    sys.exit(error.errno)
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
+    assert done.returncode == errno.EFBIG
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_halted_holder_of_this_machine_is_given_a_minute(tmp_path: Path) -> None:
+    script = """
+import pathlib, sys, time
+from radial.study.claims import claim
+claim(pathlib.Path(sys.argv[1]), "a"), print("claimed", flush=True), time.sleep(1e6)
+"""
+    holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout.readline() == b"claimed\n"
+        os.utime(tmp_path / "a.1", (0, 0))
+        assert claim(tmp_path, "a") is None  # it lives: as slow as it likes
+        holder.send_signal(signal.SIGSTOP)
+        os.waitpid(holder.pid, os.WUNTRACED)
+        os.utime(tmp_path / "a.1")
+        assert claim(tmp_path, "a") is None
+        os.utime(tmp_path / "a.1", (0, 0))
+        found = claim(tmp_path, "a")
+        assert found is not None
+        found.release()
+    finally:
+        holder.kill()
+        holder.communicate()

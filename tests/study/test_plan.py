@@ -181,7 +181,7 @@ def test_not_yaml(tmp_path: Path) -> None:
     for text in ("a: [", "just words", ""):
         path = tmp_path / "study.yaml"
         path.write_text(text)
-        with pytest.raises(ValueError, match=r"is not YAML|holds no study"):
+        with pytest.raises(ValueError, match=r"is not YAML|holds no settings"):
             read_study(path)
     with pytest.raises(ValueError, match=r"nor one of the presets heads, paper-baseline"):
         read_study("no-such-study")

@@ -132,13 +132,63 @@ def test_a_run_that_takes_its_worker_down_is_given_up(tmp_path: Path, tiny: Make
     store = Store(tmp_path / "study")
     store.create(tiny(seeds=[0], heads=["default"]))
     run = store.study().runs()[0].id
-    for number in range(MOST):
-        (store.path / "claims" / f"{run}.{number + 1}").touch()
-        os.utime(store.path / "claims" / f"{run}.{number + 1}", (0, 0))
+    dead_claims(store, run, [store.progress(run)] * MOST)
     assert Worker(store, session="a", threads=1).work() == 0
-    assert store.failure(run)["error"] == f"RuntimeError: its worker died {MOST} times"
+    assert store.failure(run)["error"].startswith(f"RuntimeError: its worker died {MOST} times")
     assert newest(store.path / "claims", run) == 0
     assert Worker(store, session="b", threads=1).work() == 1
+
+
+def dead_claims(store: Store, run: str, progress: list[object]) -> None:
+    """Of holders that are gone, each with how far it found the run; None: it wrote no claim."""
+    for number, found in enumerate(progress, start=1):
+        path = store.path / "claims" / f"{run}.{number}"
+        path.write_text("" if found is None else json.dumps({"progress": found}))
+        os.utime(path, (0, 0))
+
+
+@pytest.mark.parametrize("progress", [[None] * 4, [[0, n] for n in (0, 3, 4, 5)]])
+def test_deaths_count_only_where_they_got_a_run_no_further(
+    tmp_path: Path, tiny: Make, progress: list[object]
+) -> None:
+    """A full disk leaves empty claims; nodes are lost with progress in between."""
+    store = Store(tmp_path / "study")
+    store.create(tiny(seeds=[0], heads=["default"], evaluate=False, score=False))
+    dead_claims(store, store.study().runs()[0].id, progress)
+    assert Worker(store, session="a", threads=1).work() == 1
+
+
+def test_a_worker_writes_nothing_for_a_run_that_is_anothers(tmp_path: Path, tiny: Make) -> None:
+    """Taken over while it trained, as when it was halted and woke up: the fence holds."""
+    store = Store(tmp_path / "study")
+    store.create(tiny(seeds=[0], heads=["default"], evaluate=False, score=False))
+    run = store.study().runs()[0].id
+    said: list[str] = []
+
+    def taken(job: Job) -> None:
+        (store.path / "claims" / f"{run}.2").write_text("{}")
+        STEPS[RESULT](job)
+
+    worker = Worker(store, session="a", threads=1, tell=said.append, todo={**STEPS, RESULT: taken})
+    assert worker.work(limit=1) == 0
+    assert said == [f"{run} was taken over by another worker"]
+    assert [path.name for path in store.run(run).rglob("*")] == []
+    assert not store.failure(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("last.ckpt", b"PK"), ("config.yaml", b""), ("metrics.csv", b"1,2\n")]
+)
+def test_a_finished_run_with_a_damaged_file_is_mended(
+    done: Store, tmp_path: Path, name: str, content: bytes
+) -> None:
+    shutil.copytree(done.path, tmp_path / "study")
+    store = Store(tmp_path / "study")
+    run = store.runs()[0]
+    (store.run(run) / name).write_bytes(content)
+    (store.run(run) / EVALUATION).unlink()
+    assert Worker(store, session="a", threads=1).work() == 1
+    assert facts(store) == facts(done)
 
 
 def test_a_run_that_another_holds_is_left_alone(tmp_path: Path, tiny: Make) -> None:

@@ -18,10 +18,13 @@ from PIL import Image
 from rich.console import Console
 
 from radial.methods import METHODS
+from radial.training import build
 from radial.training.callbacks import TIMES
 from radial.training.module import Run
 from radial.training.run import resume, train
-from radial.training.rundir import read_config, read_result
+from radial.training.rundir import export, read_config, read_result
+
+QUIET = Console(quiet=True)
 
 
 class PowerCut(Exception):
@@ -296,7 +299,8 @@ def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(config):
     done = subprocess.run([*command, "--epochs", "2"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert done.stderr.strip().splitlines()[-1] == f"radial: error: {last}: File too large"
+    kept = last.parent / "checkpoints" / "epoch-002.ckpt"  # which comes first
+    assert done.stderr.strip().splitlines()[-1] == f"radial: error: {kept}: File too large"
     assert last.read_bytes() == before
     assert list(settings.directory.rglob("*.part")) == []
     resume(settings.directory, epochs=2)
@@ -338,3 +342,101 @@ def test_killed_between_the_last_checkpoint_and_the_one_kept(config, tmp_path):
         for path in (kept, Path(whole.directory, "checkpoints", "epoch-002.ckpt"))
     ]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[1])
+
+
+def test_resumed_with_loader_workers_is_bit_identical(config, tmp_path, monkeypatch):
+    """With workers the first batches are drawn before Lightning says which epoch it is."""
+    load = build.load_data
+    monkeypatch.setattr(build, "load_data", lambda *a, **k: load(*a, **k, memory_limit=0.0))
+    settings = {"workers": 2, "method": "simclr"}
+    train(config(**settings, epochs=4, out=str(tmp_path / "whole")), console=QUIET)
+    step = Run.training_step
+
+    def cut(self, batch, number):
+        if self.current_epoch == 2 and number == 1:
+            raise PowerCut
+        return step(self, batch, number)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "training_step", cut)
+        with pytest.raises(PowerCut):
+            train(config(**settings, epochs=4), console=QUIET)
+    resume(tmp_path / "run", console=QUIET)
+    assert_same_run(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.fixture
+def finished(config, tmp_path):
+    """A run of three epochs, with what follows training, and each epoch's checkpoint kept."""
+    train(config(save_every=1), console=QUIET)
+    for name in ("eval.json", "scores.json"):
+        (tmp_path / "run" / name).write_text("{}")
+    return tmp_path / "run"
+
+
+def mutate(path: Path, **changes) -> None:
+    content = torch.load(path, weights_only=True)
+    state = content["state_dict"]
+    if changes.pop("rename", False):
+        state["method.backbone.other"] = state.pop(next(iter(state)))
+    content.update(changes)
+    torch.save(content, path)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"rename": True}, {"optimizer_states": []}, {"callbacks": 3}, {"loops": {}}]
+)
+def test_nothing_is_removed_for_a_checkpoint_that_does_not_load(finished, changes):
+    shutil.rmtree(finished / "checkpoints")
+    mutate(finished / "last.ckpt", **changes)
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"last\.ckpt (does not fit its settings|is damaged)"):
+        resume(finished, epochs=4, console=QUIET)
+    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+
+
+def flip(path: Path) -> None:
+    """One bit of a weight."""
+    content = bytearray(path.read_bytes())
+    state = torch.load(path, weights_only=True)["state_dict"]
+    at = content.find(next(iter(state.values())).numpy().tobytes())
+    assert at > 0
+    content[at + 9] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [flip, lambda path: path.write_bytes(path.read_bytes()[:-99])])
+def test_a_damaged_checkpoint_is_noticed_and_a_kept_one_used(finished, damage, config, tmp_path):
+    damage(finished / "last.ckpt")
+    with pytest.raises(ValueError, match=r"last\.ckpt is damaged"):
+        export(finished, head=tmp_path / "head.safetensors")
+    damage(finished / "checkpoints" / "epoch-003.ckpt")
+    (finished / "config.yaml").write_text("")
+    (finished / "metrics.csv").write_text("1,2,3\n")
+    said = io.StringIO()
+    resume(finished, console=Console(file=said, width=1000))
+    assert "going on from epoch-002.ckpt" in said.getvalue()
+    train(config(out=str(tmp_path / "whole")), console=QUIET)
+    assert_same_run(tmp_path / "whole", finished)
+    assert (finished / "last.ckpt.unreadable").is_file()
+    for path in finished.rglob("*.ckpt"):
+        path.write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"last\.ckpt is damaged"):
+        resume(finished, console=QUIET)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_not_called_damaged(finished, monkeypatch):
+    def denied(path, *rest, **more):
+        raise OSError(5, "Input/output error", str(path))
+
+    monkeypatch.setattr("radial.checkpoints.zipfile.ZipFile", denied)
+    with pytest.raises(OSError, match=r"Input/output error"):
+        resume(finished, epochs=4, console=QUIET)
+    assert (finished / "result.json").is_file()
+
+
+def test_killed_before_there_was_a_config(config, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml.0123456789ab.part").write_text("method: sim")
+    assert train(config(epochs=1), console=QUIET).epochs == 1
+    assert not list((tmp_path / "run").glob("*.part"))

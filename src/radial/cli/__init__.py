@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from radial import __version__
 from radial.checks import one_line, with_hint
@@ -26,21 +28,33 @@ COMMANDS: Commands = {
 TEXT = f"radial {__version__}: self-supervised learning, measurable without labels"
 
 
+UNFORESEEN = "unforeseen"  # what an error begins with that no check put into words
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] in (["-V"], ["--version"]):
         words = ["version"]
     try:
-        return dispatch("radial", TEXT, COMMANDS, words)
+        code = dispatch("radial", TEXT, COMMANDS, words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever reads, such as `head`, has enough; files are written
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         named = error.filename is not None and error.strerror
         return fail(f"{error.filename}: {error.strerror}" if named else str(error))
     except ValueError as error:
         return fail(str(error))
-    except ModuleNotFoundError as error:
-        if (told := with_hint(error)) is error:
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and (told := with_hint(error)) is not error:
+            return fail(str(told))
+        if os.environ.get("RADIAL_TRACEBACK"):
             raise
-        return fail(str(told))
+        kind = type(error).__name__  # ours, or a library's on what no check foresaw
+        return fail(f"{UNFORESEEN} {kind}: {one_line(error)} (RADIAL_TRACEBACK=1 shows where)")
     except KeyboardInterrupt as stop:
         print(f"radial: interrupted; {stop}".rstrip("; "), file=sys.stderr)
         return 130

@@ -78,16 +78,10 @@ def _train(options: Namespace) -> int:
 
 def read_settings(path: str | Path) -> dict[str, Any]:
     """The settings of a YAML file, each of its kind."""
-    import yaml
-
+    from radial.documents import read_yaml
     from radial.training.config import RunConfig
 
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no YAML file: {error}") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} holds no settings by name")
+    values = read_yaml(path)
     kinds, known = get_type_hints(RunConfig), [field.name for field in fields(RunConfig)]
     for name in values:
         if name not in known:
@@ -202,13 +196,14 @@ def _score_targets(
         result = score(
             targets, settings=settings, by=by, figures=html is not None, progress=progress
         )
-    if file != "-":
-        result.show(every=every)
-    _write(file, result.to_dict())
-    for card in result:
+    for card in result:  # files first: whoever reads the table may not read it to its end
         _keep(card.directory, SCORES, card.to_dict())
     if html is not None:
         result.to_html(html)
+    _write(file, result.to_dict())
+    if file != "-":
+        result.show(every=every)
+    if html is not None:
         print(f"page: {html}", file=sys.stderr if file == "-" else sys.stdout)
     return 0
 
@@ -246,9 +241,9 @@ def _evaluate_targets(targets: Sequence[str], settings: EvalSettings, file: str 
         for target in targets_of(targets):
             results.append(evaluate_target(target, settings.data, settings, progress=progress))
             _keep(results[-1].pop("directory"), EVALUATION, results[-1])
+    _write(file, results)
     if file != "-":
         print_evaluations(results, Console())
-    _write(file, results)
     return 0
 
 
@@ -256,11 +251,12 @@ def _keep(directory: str | Path | None, name: str, values: Any) -> None:
     """Beside the run's result.json; where that cannot be written, what was found still counts."""
     if directory is None:
         return
+    from radial.documents import parse_json
     from radial.files import write_json
 
     path = Path(directory) / name
     try:
-        if path.is_file() and "asked" in json.loads(path.read_bytes()):
+        if path.is_file() and "asked" in parse_json(path.read_bytes()):
             warn(f"{path} belongs to a study and stays as it is")
             return
     except (OSError, ValueError):

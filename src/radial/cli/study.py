@@ -252,14 +252,14 @@ def _audit(options: Namespace) -> int:
     from radial.files import check_writable, write_atomically
     from radial.study.analysis.columns import final
     from radial.study.audit import audit, print_audit
-    from radial.study.results import directions, read_runs
+    from radial.study.results import directions, guarded, read_runs
 
     check_writable(options.csv)
     runs = final(read_runs(options.runs, all_runs=options.all_runs, tell=warn))
     found = audit(runs, directions(runs))
     print_audit(found, Console())
     if options.csv is not None:
-        write_atomically(options.csv, found.flags.to_csv(index=False))
+        write_atomically(options.csv, guarded(found.flags).to_csv(index=False))
     return 0
 
 

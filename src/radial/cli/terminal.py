@@ -11,7 +11,7 @@ from dataclasses import fields
 from importlib import import_module
 from typing import Any, NoReturn, get_type_hints
 
-from radial.checks import as_kind, did_you_mean
+from radial.checks import as_kind, did_you_mean, printable
 from radial.presentation import amount, duration
 
 Run = Callable[[argparse.Namespace], int]
@@ -205,7 +205,7 @@ def found(home: Any) -> Any:
 
 
 def warn(line: str) -> None:
-    print(f"radial: {line}", file=sys.stderr)
+    print(f"radial: {printable(line)}", file=sys.stderr)
 
 
 class Bars:

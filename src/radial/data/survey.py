@@ -248,7 +248,7 @@ def _recall(path: Path) -> Survey | None:
         if saved["sha256"] != _checksum(saved["survey"]):
             return None
         return Survey(**saved["survey"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 

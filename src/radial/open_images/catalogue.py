@@ -304,7 +304,7 @@ def read_overlaps(path: Path | None) -> Overlaps:
             root = json.load(file)
         for node in root["Subcategory"]:
             walk(node, (), ())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} is not the hierarchy of Open Images: it is damaged") from None

@@ -32,6 +32,7 @@ import urllib3
 from urllib3.exceptions import HTTPError, InvalidHeader
 
 from radial.checks import DataError, check_number, check_size, one_line
+from radial.documents import parse_json
 from radial.files import write_atomically
 from radial.open_images.journal import alone
 
@@ -101,8 +102,9 @@ class Waiting:
 class Client:
     """For any number of threads; a connection is used again once its answer was read.
 
-    Redirects are followed, never from https to http. The proxies of the environment
-    (``https_proxy``, ``no_proxy`` …) are used, with name and password where they have them.
+    Redirects are followed, never from https to http, never to another host. The proxies of the
+    environment (``https_proxy``, ``no_proxy`` …) are used, with name and password where they have
+    them.
 
     Args:
         waiting: How long and how often.
@@ -373,6 +375,8 @@ def _redirected(url: str, target: str) -> str:
         raise _Failed(f"redirected to {target!r}, no address") from None
     if url.startswith("https:") and not joined.startswith("https:"):
         raise _Failed(f"redirected from https to {joined}")
+    if urlsplit(url).hostname != urlsplit(joined).hostname:
+        raise _Failed(f"redirected to another host, {urlsplit(joined).hostname}")
     return joined
 
 
@@ -383,7 +387,7 @@ def _new_pool(scheme: str, proxy: str | None, connections: int) -> urllib3.PoolM
     else:
         proxy = proxy if "://" in proxy else f"http://{proxy}"
         try:
-            check_address(proxy)
+            _check_form(proxy)
         except DataError:  # whose text may have a password in it
             raise DataError(f"{scheme}_proxy of the environment is not an address") from None
         words = unquote(urlsplit(proxy).netloc.rpartition("@")[0])
@@ -399,7 +403,16 @@ def _certificates() -> ssl.SSLContext:
 
 
 def check_address(url: str) -> None:
-    """A DataError unless it can be asked for: http or https, a host, no spaces."""
+    """A DataError unless it can be asked for: http or https, a host, no spaces, no password."""
+    _check_form(url)
+    if "@" in urlsplit(url).netloc:  # which is not shown: addresses are, in errors and journals
+        host = urlsplit(url).hostname
+        raise DataError(
+            f"an address with a name or password in it is not asked for: that of {host}"
+        )
+
+
+def _check_form(url: str) -> None:
     try:
         parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -407,7 +420,8 @@ def check_address(url: str) -> None:
     except ValueError:
         known = False
     if not known or any(ord(letter) <= 32 or ord(letter) >= 127 for letter in url):
-        raise DataError(f"not an address of the form https://host/path: {url!r}")
+        shown = re.sub(r"//.*@", "//…@", url)
+        raise DataError(f"not an address of the form https://host/path: {shown!r}")
 
 
 def _check_status(response: urllib3.BaseHTTPResponse, url: str, allowed: tuple[int, ...]) -> None:
@@ -457,12 +471,21 @@ def _span(response: urllib3.BaseHTTPResponse) -> tuple[int, int | None]:
     if response.status == 200:
         length = response.headers.get("Content-Length", "")
         chunked = "Transfer-Encoding" in response.headers  # then the end is marked
-        return 0, int(length) if length.isdecimal() and not chunked else None
+        return 0, _number(length) if not chunked else None
     unit, _, span = response.headers.get("Content-Range", "").partition(" ")
     first, _, total = span.partition("/")
     first = first.partition("-")[0]
-    start = int(first) if unit == "bytes" and first.isdecimal() else -1
-    return start, int(total) if total.isdecimal() else None
+    start = _number(first) if unit == "bytes" else None
+    return -1 if start is None else start, _number(total)
+
+
+def _number(text: str) -> int | None:
+    """Of bytes; None where it says none, an error where no file has as many."""
+    if not (text.isascii() and text.isdecimal()):
+        return None
+    if len(text) > 18:
+        raise _Failed(f"the server tells of a number of bytes with {len(text):,} digits")
+    return int(text)
 
 
 def _version(response: urllib3.BaseHTTPResponse) -> str:
@@ -477,7 +500,7 @@ def _note(part: Path) -> Path:
 
 def _noted(part: Path, url: str) -> tuple[str, int | None]:
     try:
-        note = json.loads(_note(part).read_text(encoding="utf-8"))
+        note = parse_json(_note(part).read_bytes())
         version, total = note["version"], note["total"]
     except (OSError, ValueError, KeyError, TypeError):
         return "", None

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from radial.checks import DataError
+from radial.documents import parse_json
 from radial.files import write_atomically
 from radial.open_images.manifest import Manifest, Row, read_manifest, sidecar, write_manifest
 
@@ -82,7 +83,7 @@ class Journal:
     def begun(self) -> Identity | None:
         """Of which fetch this is the journal; None when it is nobody's yet."""
         try:
-            about = json.loads(self._about.read_bytes())
+            about = parse_json(self._about.read_bytes())
             known = about["format"] <= FORMAT
             identity = Identity(about["source"], about["size"])
         except FileNotFoundError:
@@ -127,7 +128,7 @@ class Journal:
             self._lines.truncate(whole)
         for line in content[:whole].splitlines():
             with suppress(ValueError, TypeError):
-                kind, identity, value = json.loads(line)
+                kind, identity, value = parse_json(line)
                 if kind == "got":
                     self.sizes[identity] = value
                 elif kind == "gone" and value == base:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from sys import intern
 from typing import IO, Any, NamedTuple, Protocol
 
 from radial.checks import DataError, one_line
+from radial.documents import parse_json
 from radial.files import atomic, write_json
 
 FORMAT = 1
@@ -279,7 +279,7 @@ def _read_about(place: Path) -> dict[str, Any]:
     if not place.exists():
         return {}
     try:
-        about = json.loads(place.read_text(encoding="utf-8"))
+        about = parse_json(place.read_bytes())
     except ValueError:
         raise DataError(f"{place} is not JSON: it is damaged") from None
     kinds = {"format": int, "sha256": str, "settings": dict, "classes": dict, "per_class": int}

@@ -6,7 +6,6 @@ A network is loaded whole or not at all: every key must match.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from radial.checks import check_choice
 from radial.data import Data
 from radial.data.augmentations import View
 from radial.data.preprocessing import IMAGENET, Preprocess, three
+from radial.documents import parse_json
 from radial.rbf.kernels import Kernels, load_kernels
 from radial.scoring.embeddings import read_embeddings
 from radial.scoring.networks import FEATURES, Asked, Network
@@ -335,7 +335,7 @@ def _exported(path: Path, size: int | None) -> Network:
     """A file that ``radial export`` wrote, which says what it is."""
     module, metadata = load_backbone(path)
     known = {"mean", "std"} <= metadata.keys()
-    mean, std = (three(json.loads(metadata[key])) if known else None for key in ("mean", "std"))
+    mean, std = (three(parse_json(metadata[key])) if known else None for key in ("mean", "std"))
     return Network(
         name=metadata["name"],
         backbone=module.eval(),

@@ -21,11 +21,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from radial.processes import born
+from radial.documents import parse_json
+from radial.processes import born, stopped
 
 BEAT = 2.0  # seconds between heartbeats
 STALE = 60.0  # seconds without one: the holder is gone, or as good as
-MOST = 3  # times that a run may take its worker down before it counts as failed
+MOST = 3  # times that a run may take its worker down, no further, before it counts as failed
 
 
 @dataclass(eq=False)
@@ -41,7 +42,7 @@ class Claim:
     def held(self) -> bool:
         """Whether the run is still this process's; to be asked before writing for it."""
         try:
-            token = json.loads(self.path.read_bytes())["token"]
+            token = parse_json(self.path.read_bytes())["token"]
         except (FileNotFoundError, ValueError, KeyError, TypeError):  # given back; or another's
             return False
         latest = newest(self.path.parent, self.path.stem) == self.generation
@@ -71,21 +72,50 @@ class Claim:
                 return
 
 
-def claim(folder: Path, run: str) -> Claim | None:
-    """A claim of a run, with its heart beating, unless another holds it."""
+def claim(folder: Path, run: str, progress: object = None) -> Claim | None:
+    """A claim of a run, with its heart beating, unless another holds it.
+
+    Args:
+        folder: of all claims.
+        run: what is claimed.
+        progress: how far the run is; a holder that dies without changing it counts (see `deaths`).
+
+    Raises:
+        OSError: the claim cannot be written; then there is none.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     generation = newest(folder, run)
     if generation and not stale(folder / f"{run}.{generation}"):
         return None
     generation += 1
     found = Claim(folder / f"{run}.{generation}", generation, token=uuid.uuid4().hex)
+    content = json.dumps(holder() | {"token": found.token, "progress": progress})
     try:
         with found.path.open("x") as file:
-            json.dump(holder() | {"token": found.token}, file)
+            try:
+                file.write(content)
+                file.flush()
+            except OSError:  # a full disk: nobody died of it
+                found.path.unlink(missing_ok=True)
+                raise
     except FileExistsError:  # another was quicker
         return None
     threading.Thread(target=found.keep_beating, daemon=True).start()
     return found
+
+
+def deaths(held: Claim, progress: object) -> int:
+    """How many holders before this one died, in a row, without getting the run any further."""
+    count = 0
+    for number in range(held.generation - 1, 0, -1):
+        try:
+            who = parse_json(held.path.with_suffix(f".{number}").read_bytes())
+        except (OSError, ValueError):  # ended before it could write its claim, let alone work
+            continue
+        if not isinstance(who, dict) or who.get("progress") != progress:
+            break
+        count += 1
+    return count
 
 
 def newest(folder: Path, run: str) -> int:
@@ -122,14 +152,18 @@ def place() -> str | None:
 
 
 def stale(path: Path) -> bool:
-    """Whether the holder is gone: at once on its own machine, elsewhere after a minute.
+    """Whether the holder is gone: at once on its own machine, elsewhere after a minute; so, too,
+    where it is there but halted.
 
     Ages are compared with a file touched now, so that clocks of several machines do not matter.
     """
     try:
-        who = json.loads(path.read_bytes())
+        who = parse_json(path.read_bytes())
         if who["place"] is not None and who["place"] == place() and who["born"] is not None:
-            return born(int(who["pid"])) != str(who["born"])
+            if born(int(who["pid"])) != str(who["born"]):
+                return True
+            if not stopped(int(who["pid"])):  # alive: as slow as it likes
+                return False
     except FileNotFoundError:
         return False  # released this moment: to be claimed the next time round
     except (ValueError, KeyError, TypeError, OSError):

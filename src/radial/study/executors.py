@@ -251,6 +251,8 @@ def script(store: Store, array: Array) -> str:
     for line in lines:
         if "\n" in line:
             raise ValueError(f"an option for sbatch must be one line, not {line!r}")
+    if not str(store.path).isprintable() or set(str(store.path)) & set('"\\'):
+        raise ValueError(f"{str(store.path)!r} cannot stand in a script for sbatch: rename it")
     return SCRIPT.format(
         name=f"radial-{store.study().name}".replace(" ", "-"),  # else letters, digits, . _ -
         last=array.tasks - 1,

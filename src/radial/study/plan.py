@@ -32,7 +32,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from radial.checks import check_choice, check_size, one_line
+from radial.checks import check_choice, check_size
+from radial.documents import parse_yaml, read_yaml
 from radial.scoring.settings import EvalSettings, Settings
 from radial.training.config import DEFAULTS, HEADS, RunConfig, from_dict, preset, slug
 
@@ -235,29 +236,19 @@ def read_study(source: str | Path, changes: Sequence[str] = ()) -> Study:
             f"no study {str(source)!r}: neither a YAML file, nor a study's directory, nor one of "
             f"the presets {', '.join(presets())}"
         )
-    import yaml
-
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not YAML: {one_line(error, None)}") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} holds no study")
-    return from_values({"name": path.stem, **values}, given_changes(changes))
+    return from_values({"name": path.stem, **read_yaml(path)}, given_changes(changes))
 
 
 def given_changes(changes: Sequence[str]) -> dict[str, Any]:
     """Texts such as ``epochs=5`` by name, their values as YAML reads them."""
-    import yaml
-
     given = {}
     for change in changes:
         name, equals, text = change.partition("=")
         if not equals:
             raise ValueError(f"--set takes KEY=VALUE, not {change!r}")
         try:
-            given[name] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+            given[name] = parse_yaml(text)
+        except ValueError as error:
             raise ValueError(f"--set {change}: the value is not YAML") from error
     return given
 

@@ -31,16 +31,17 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 from rich.table import Table
 
-from radial.checks import one_line
+from radial.checks import one_line, printable
+from radial.documents import read_yaml
 from radial.study.plan import MACHINE
 from radial.study.store import CHECKPOINTS, Store, Tell, left_out, made_as, read_json
 from radial.training.config import RunConfig
 from radial.training.rundir import CONFIG, EVALUATION, RESULT, SCORES
 
 SUFFIXES = (".parquet", ".csv")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
 NEEDED = ("run", "data", "method", "head")
 PROTOCOLS = ("exact", "published", "paper")  # the first that a run has is its accuracy
 CLASSIFICATION = ("accuracy", "precision", "recall", "f1")
@@ -52,7 +53,6 @@ ONLY_RBFN = (
     "num_kernels", "radial_function", "distance", "normalize", "residual", "head_batch_norm",
     "calibrate", "kernel_lr_scale", "shape_lr_scale",
 )  # fmt: skip
-Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_runs(
@@ -89,7 +89,7 @@ def read_runs(
             row = _row(store, run, places.get(run, len(places)), found)
             kept = (found.get(CHECKPOINTS) or {}).get("rows", [])
             rows += [row, *(_intermediate(row, one) for one in kept)]
-        except (OSError, yaml.YAMLError, TypeError, ValueError, KeyError, AttributeError) as error:
+        except (OSError, TypeError, ValueError, KeyError, AttributeError) as error:
             tell(f"{store.run(run)} cannot be read and counts as not done: {one_line(error)}")
     if not rows:
         raise ValueError(f"{source} has no complete run yet")
@@ -129,15 +129,34 @@ def read_table(path: Path | str) -> pd.DataFrame:
     usual: dict[str, Any] = {"source": path.name, "index": range(len(table)), "verdict": "imported"}
     usual |= {"reason": None, "accuracy": math.nan, "train_loss": math.nan}
     table = table.assign(**{name: value for name, value in usual.items() if name not in table})
+    table = table.rename(columns=lambda name: printable(str(name)))
+    for name in _texts(table):  # which are shown on terminals
+        table[name] = table[name].map(lambda v: printable(v) if isinstance(v, str) else v)
     texts = table[["source", "verdict", "reason"]].astype(object)  # a CSV's may be all empty
     return table.assign(**texts).fillna({"source": ""})
 
 
+def guarded(frame: pd.DataFrame) -> pd.DataFrame:
+    """For a CSV file: a text that a spreadsheet would run as a formula begins with an apostrophe.
+
+    >>> guarded(pd.DataFrame({"run": ["=1+1", "a"], "loss": [-1.0, 2.0]}))["run"].tolist()
+    ["'=1+1", 'a']
+    """
+
+    def guard(cell: Any) -> Any:
+        return f"'{cell}" if isinstance(cell, str) and cell[:1] in FORMULA else cell
+
+    cells = {name: frame[name].map(guard) for name in _texts(frame)}
+    return frame.assign(**cells).rename(columns=guard)
+
+
+def _texts(frame: pd.DataFrame) -> list[str]:
+    return [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
+
+
 def _row(store: Store, run: str, index: int, found: Mapping[str, Any]) -> dict[str, Any]:
     directory = store.run(run)
-    settings = yaml.load((directory / CONFIG).read_text(encoding="utf-8"), Loader)
-    if not isinstance(settings, dict):
-        raise ValueError(f"{CONFIG} holds no settings")
+    settings = read_yaml(directory / CONFIG)
     names = [f.name for f in fields(RunConfig) if f.name not in (*MACHINE, "precision", "knn")]
     of_rbfn = () if str(settings.get("head")).startswith("rbfn") else ONLY_RBFN
     row: dict[str, Any] = {

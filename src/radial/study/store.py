@@ -33,7 +33,8 @@ import yaml
 from rich.table import Table
 from rich.text import Text
 
-from radial.files import write_atomically, write_json
+from radial.documents import parse_json
+from radial.files import sweep, write_atomically, write_json
 from radial.presentation import duration
 from radial.study.claims import live
 from radial.study.plan import Planned, Study, read_study
@@ -68,6 +69,8 @@ class Store:
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file, not a study's directory")
         file = self.path / STUDY
+        for folder in (self.path, *(self.path / name for name in ("start", "failures"))):
+            sweep(folder)
         if self.path.is_dir() and not file.is_file() and any(self.path.iterdir()):
             raise ValueError(f"{self.path} is not empty and not a study: choose another --out")
         before = self.study().runs() if file.is_file() else ()  # of a version that can be read
@@ -126,7 +129,7 @@ class Store:
         """A step's file, or None where it is not there or not whole."""
         path = self.run(run) / name
         try:
-            values = json.loads(path.read_bytes())
+            values = parse_json(path.read_bytes())
             if not isinstance(values, dict) or NEEDED[name] not in values:
                 raise ValueError("not what radial writes there")
         except FileNotFoundError:
@@ -136,6 +139,14 @@ class Store:
                 tell(f"{path} cannot be read and counts as not done: {error}")
             return None
         return values
+
+    def progress(self, run: str) -> list[int]:
+        """How far a run is: steps that are done, epochs trained."""
+        done = sum((self.run(run) / name).is_file() for name in NEEDED)
+        try:
+            return [done, (self.run(run) / METRICS).read_bytes().count(b"\n")]
+        except OSError:
+            return [done, 0]
 
     def set_aside(self, run: str, name: str) -> None:
         """Make room for a step's file without losing one that could not be read."""
@@ -173,7 +184,7 @@ class Store:
 def read_json(path: Path) -> dict[str, Any]:
     """What a file holds; nothing where it is not there or not whole."""
     try:
-        values = json.loads(path.read_bytes())
+        values = parse_json(path.read_bytes())
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}

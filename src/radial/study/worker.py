@@ -26,15 +26,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from radial.checks import one_line
-from radial.files import write_atomically
+from radial.files import NotOurs, check_ours, only_while, sweep, write_atomically
 from radial.processes import END_WITH, end_with
-from radial.study.claims import MOST, Claim, claim
+from radial.study.claims import MOST, Claim, claim, deaths
 from radial.study.plan import Planned, Study
 from radial.study.store import CHECKPOINTS, Store, Tell
 from radial.training.config import RunConfig
 from radial.training.rundir import (
     CONFIG,
     EVALUATION,
+    KEPT,
     LAST,
     METRICS,
     RESULT,
@@ -81,29 +82,37 @@ class Job:
 
 
 def has_checkpoint(job: Job) -> bool:
-    return any((job.directory / name).is_file() for name in (LAST, STOPPED))
+    """Whether there is one that is whole, to evaluate and score."""
+    from radial.checkpoints import read_checkpoint
+
+    path = next((p for n in (LAST, STOPPED) if (p := job.directory / n).is_file()), None)
+    try:
+        return path is not None and bool(read_checkpoint(path))
+    except ValueError as error:
+        job.tell(str(error))
+        return False
 
 
 def train(job: Job) -> None:
-    """From the last checkpoint, or from the start where there is none that can be read."""
+    """From the last checkpoint that is whole, or from the start where there is none."""
     train_until(job, None)
 
 
 def train_until(job: Job, epoch: int | None) -> RunResult | None:
     """The same up to an epoch; what result.json would say, where this process knows it."""
-    from radial.checkpoints import read_checkpoint
-    from radial.training.run import resume, train
+    from radial.training.run import latest, resume, train
 
     directory, threads = job.directory, job.threads
     config = replace(job.config, out=str(directory), threads=threads)
-    begun = (directory / CONFIG).is_file() and (directory / LAST).is_file()
-    if begun:
-        try:
-            read_checkpoint(directory / LAST)
-        except ValueError as error:
-            job.tell(f"{error}; starting {job.run.id} afresh")
+    begun = False
+    try:
+        begun = latest(directory, job.tell)[0] is not None
+    except ValueError as error:
+        job.tell(f"{error}; starting {job.run.id} afresh")
+        if (directory / LAST).is_file():
             os.replace(directory / LAST, directory / f"{LAST}.unreadable")
-            begun = False
+    if not begun and not (directory / CONFIG).is_file():  # else nobody's directory, not to be used
+        write_atomically(directory / CONFIG, json.dumps(config.to_dict()))
     if config.devices * config.num_nodes > 1:
         train_apart(config, begun, job.console)
         return None
@@ -266,7 +275,7 @@ class Worker:
             if not self.store.missing(run.id, self.steps):
                 self._done.add(run.id)
                 continue
-            found = claim(self.store.path / "claims", run.id)
+            found = claim(self.store.path / "claims", run.id, self.store.progress(run.id))
             if found is None:
                 continue
             found.on_loss = self.on_loss
@@ -295,19 +304,26 @@ class Worker:
         """Every step that a run misses; whether it is complete now."""
         step = "start"
         try:
-            if held.generation > MOST:
-                raise RuntimeError(f"its worker died {held.generation - 1} times")
-            with self.log(run) as console:
+            if (died := deaths(held, self.store.progress(run.id))) >= MOST:
+                raise RuntimeError(f"its worker died {died} times and got it no further")
+            for folder in (self.store.run(run.id), (self.store.run(run.id) / KEPT).parent):
+                sweep(folder, live=True)  # whoever had the run and was halted within a write
+            with self.log(run) as console, only_while(held.held):
                 job = self.job(run, console)
                 missing = self.store.missing(run.id, self.steps, self.tell)
-                if RESULT in missing or not has_checkpoint(job):  # training removes what follows it
+                if RESULT in missing or (
+                    missing and not has_checkpoint(job)
+                ):  # training removes what follows it
                     missing = list(self.steps)
                 for step in missing:
                     if not held.held():
-                        self.tell(f"{run.id} was taken over by another worker")
-                        return False
+                        raise NotOurs(run.id)
                     self.store.set_aside(run.id, step)
                     self.todo[step](job)
+                check_ours(job.directory)
+        except NotOurs:
+            self.tell(f"{run.id} was taken over by another worker")
+            return False
         except Exception as error:
             message = one_line(f"{type(error).__name__}: {error}", None)
             if held.held():

@@ -59,11 +59,15 @@ class Metrics(pl.Callback):
         self._steps = 0
 
     def read(self, epochs: int) -> None:
-        """Keep the rows of the first ``epochs`` epochs: those the checkpoint knows."""
-        if self.path.is_file():
-            with self.path.open(newline="", encoding="utf-8") as file:
-                rows = list(csv.DictReader(file))
-            self.rows = [row for row in rows if int(row["epoch"]) <= epochs]
+        """The rows of the first ``epochs`` epochs, where a checkpoint is of before it had them."""
+        rows = _read_rows(self.path, "epoch")
+        self.rows = [row for row in rows if int(row["epoch"]) <= epochs]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rows": self.rows}  # the file is what the checkpoint knows, never the other way
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.rows = [dict(row) for row in state_dict["rows"]]
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._begin, self._training, self._steps = time.perf_counter(), 0.0, 0
@@ -210,7 +214,8 @@ class AtomicIO(TorchCheckpointIO):
 class Checkpoints(pl.Callback):
     """last.ckpt after every epoch, checkpoints/epoch-NNN.ckpt every ``every`` epochs.
 
-    A run that is stopped within an epoch leaves stopped.ckpt.
+    The kept one is written first: whenever a run is ended, its last.ckpt has no epoch behind it
+    that was to be kept and is not. A run that is stopped within an epoch leaves stopped.ckpt.
     """
 
     def __init__(self, directory: Path, every: int) -> None:
@@ -220,16 +225,27 @@ class Checkpoints(pl.Callback):
         if trainer.should_stop and not trainer.is_last_batch:
             trainer.save_checkpoint(self.directory / STOPPED)  # to look at, not to resume from
             return
-        trainer.save_checkpoint(self.directory / LAST)
+        epoch, last = trainer.current_epoch + 1, self.directory / LAST
+        if not self.every or epoch % self.every:
+            trainer.save_checkpoint(last)
+            return
+        kept = self.directory / KEPT.format(epoch)
+        trainer.save_checkpoint(kept)
         if trainer.is_global_zero:
-            self.keep(trainer.current_epoch + 1)
-
-    def keep(self, epoch: int) -> None:
-        """Copy last.ckpt, which is of ``epoch``, if that is one to keep."""
-        if self.every and epoch % self.every == 0:
-            kept, last = (self.directory / name for name in (KEPT.format(epoch), LAST))
-            with atomic(kept, "wb") as to, last.open("rb") as file:
+            with atomic(last, "wb") as to, kept.open("rb") as file:
                 shutil.copyfileobj(file, to)
+
+
+class Begin(pl.Callback):
+    """Calls ``write`` when all is built and restored: from here on files of the run change."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        self.write, self.done = write, False
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.done = True
+        if trainer.is_global_zero:
+            self.write()
 
 
 class RunMonitor(LabelFreeMonitor):
@@ -277,11 +293,15 @@ class RunMonitor(LabelFreeMonitor):
         return self.directory / MONITOR
 
     def read(self, steps: int) -> None:
-        """Keep the rows of the first ``steps`` steps: those the checkpoint knows."""
-        if self.path.is_file():
-            with self.path.open(newline="", encoding="utf-8") as file:
-                rows = list(csv.DictReader(file))
-            self.rows = [row for row in rows if int(row["step"]) <= steps]
+        """The rows of the first ``steps`` steps, where the checkpoint is of before it had them."""
+        rows = _read_rows(self.path, "step")
+        self.rows = [row for row in rows if int(row["step"]) <= steps]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rows": self.rows}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.rows = [dict(row) for row in state_dict["rows"]]
 
     @property
     def best(self) -> int | None:
@@ -337,6 +357,16 @@ class RunMonitor(LabelFreeMonitor):
         if patience is None or best is None:
             return False
         return len(self.rows) - 1 - best >= patience
+
+
+def _read_rows(path: Path, needed: str) -> list[dict[str, str]]:
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        rows = list(csv.DictReader(file))
+    if not all(str(row.get(needed)).isdecimal() for row in rows):
+        raise ValueError(f"{path} is damaged: not every row has its {needed}")
+    return rows
 
 
 def check_monitor(config: RunConfig, data: Data) -> None:

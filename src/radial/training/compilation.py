@@ -24,6 +24,7 @@ from torch import Tensor
 from radial import files
 from radial.checks import one_line
 from radial.data.augmentations import View
+from radial.documents import parse_json
 from radial.files import write_atomically
 from radial.methods import Method
 from radial.training.config import RunConfig
@@ -142,7 +143,7 @@ def _fingerprint(config: RunConfig, method: Method, images: Sequence[Tensor]) ->
 
 def _read_gain(path: Path) -> float | None:
     try:
-        gain = json.loads(path.read_text(encoding="utf-8"))["gain"]
-    except (OSError, ValueError, KeyError):
+        gain = float(parse_json(path.read_bytes())["gain"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return float(gain)
+    return gain

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_type_hints
 
-from radial.checks import check_choice, check_number, check_size
+from radial.checks import as_kind, check_choice, check_number, check_size
 from radial.devices import NAMES, PRECISIONS
 
 Settings = Mapping[str, Any]
@@ -352,17 +352,24 @@ _ONLY_FOR = {
 }
 
 
-def from_dict(settings: Mapping[str, Any]) -> RunConfig:
-    """A config from what ``to_dict`` gave, as read from a file."""
-    known = {field.name for field in fields(RunConfig)}
-    if unknown := sorted(set(settings) - known):
+def from_dict(settings: Mapping[str, Any], place: str = "") -> RunConfig:
+    """A config from what ``to_dict`` gave, or from a file; each value as its field is annotated.
+
+    Args:
+        settings: by name.
+        place: what an error begins with, such as ``config.yaml: ``.
+    """
+    kinds = get_type_hints(RunConfig)
+    known = {field.name: kinds[field.name] for field in fields(RunConfig)}
+    if unknown := sorted(map(str, set(settings) - set(known))):
         raise ValueError(
-            f"unknown settings {', '.join(unknown)}; known: {', '.join(sorted(known))}"
+            f"{place}unknown settings {', '.join(unknown)}; known: {', '.join(sorted(known))}"
         )
-    lists = {name: tuple(settings.get(name) or ()) for name in ("loggers", "monitor")}
-    if isinstance(settings.get("compile"), bool):  # what YAML makes of on and off
-        settings = {**settings, "compile": "on" if settings["compile"] else "off"}
-    return RunConfig(**{**settings, **lists})
+    given = {k: v for k, v in settings.items() if v is not None or k not in ("loggers", "monitor")}
+    try:
+        return RunConfig(**{name: as_kind(name, v, known[name]) for name, v in given.items()})
+    except ValueError as error:
+        raise ValueError(f"{place}{error}") from error
 
 
 def preset(name: str, method: str) -> Settings:

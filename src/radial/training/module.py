@@ -116,6 +116,10 @@ class Run(pl.LightningModule):
     def _loader(self, images: Images, batch: int, *, shuffle: bool) -> DataLoader[Tensor]:
         place = {"rank": self.global_rank, "world": self.trainer.world_size}
         batches = EpochBatches(len(images), batch, seed=self.config.seed, shuffle=shuffle, **place)
+        # Lightning tells the epoch after it has made the first iterator, which with workers draws
+        # its first batches at once: those of a resumed run must not be epoch 0's.
+        done: Any = self.trainer.fit_loop.epoch_progress.current
+        batches.set_epoch(done.processed)
         workers = self.config.workers
         if workers is None:
             workers = min(8, os.cpu_count() or 1)

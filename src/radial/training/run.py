@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -21,7 +22,7 @@ from radial.checkpoints import read_checkpoint
 from radial.checks import one_line
 from radial.data import Data
 from radial.devices import check_precision, device_of
-from radial.files import sweep, write_atomically
+from radial.files import check_ours, sweep, write_atomically
 from radial.training.build import (
     Parts,
     build,
@@ -33,6 +34,7 @@ from radial.training.build import (
 from radial.training.callbacks import (
     AtomicIO,
     Bar,
+    Begin,
     Checkpoints,
     Guard,
     Metrics,
@@ -56,6 +58,7 @@ from radial.training.rundir import (
     SCORES,
     RunResult,
     check_free,
+    checkpoints_of,
     compare_data,
     environment,
     read_config,
@@ -146,8 +149,9 @@ def resume(
         >>> from radial import resume
         >>> result = resume("runs/first", epochs=200)  # doctest: +SKIP
     """
-    directory = Path(directory)
-    config = read_config(directory)
+    directory, console = Path(directory), console or Console(stderr=True)
+    source, checkpoint = latest(directory, lambda line: console.print(line, markup=False))
+    config = _settings(directory, checkpoint)
     if wrong := sorted(set(changes) - set(CHANGEABLE)):
         raise ValueError(
             f"cannot change {', '.join(wrong)} on resume; only {', '.join(CHANGEABLE)}"
@@ -157,22 +161,54 @@ def resume(
     changed = replace(config, out=str(directory), **changes)
     if changed.epochs < config.epochs:
         raise ValueError(f"a run of {config.epochs} epochs cannot be resumed with {changed.epochs}")
-    if (directory / RESULT).is_file() and changed.epochs == config.epochs:
+    as_it_ended = source == directory / LAST or not (directory / LAST).is_file()
+    if (directory / RESULT).is_file() and changed.epochs == config.epochs and as_it_ended:
         result = read_result(directory)
         if not result.stopped:
-            console = console or Console(stderr=True)
             console.print(f"radial: {directory} is complete; more --epochs extend it", markup=False)
             return replace(result, directory=str(directory))  # it may have moved
-    checkpoint = None
-    if (directory / LAST).is_file():
-        checkpoint = read_checkpoint(directory / LAST)
-        told = from_dict(checkpoint["radial"]["config"])
+    if checkpoint is not None:
+        told = from_dict(checkpoint["radial"]["config"], f"{source}: ")
         for name in sorted(config.to_dict().keys() - {*CHANGEABLE, "out"}):
             theirs, mine = getattr(told, name), getattr(config, name)
             if theirs != mine:
-                raise ValueError(f"{directory / LAST} is of {name} {theirs}, not {mine}")
-    console = console or Console(stderr=True)
-    return _run(changed, directory, checkpoint, console, data=data, report=report, until=until)
+                raise ValueError(f"{source} is of {name} {theirs}, not {mine}")
+    how: dict[str, Any] = {"data": data, "report": report, "until": until}
+    return _run(changed, directory, checkpoint, console, source=source, **how)
+
+
+def latest(
+    directory: Path, tell: Callable[[str], None]
+) -> tuple[Path, dict[str, Any]] | tuple[None, None]:
+    """The newest checkpoint that is whole: last.ckpt, else one that was kept.
+
+    Raises:
+        OSError: one cannot be read: that it is damaged is not known.
+        ValueError: there are some, and all are damaged.
+    """
+    damaged: list[ValueError] = []
+    for path in checkpoints_of(directory):
+        try:
+            found = path, read_checkpoint(path)
+        except ValueError as error:
+            damaged.append(error)
+            continue
+        if damaged:
+            tell(f"radial: {damaged[0]}; going on from {path.name}")
+        return found
+    if damaged:
+        raise damaged[0]
+    return None, None
+
+
+def _settings(directory: Path, checkpoint: dict[str, Any] | None) -> RunConfig:
+    """Of the run; from its checkpoint where config.yaml is damaged."""
+    try:
+        return read_config(directory)
+    except ValueError:
+        if checkpoint is None:
+            raise
+        return from_dict(checkpoint["radial"]["config"])
 
 
 def _run(
@@ -181,6 +217,7 @@ def _run(
     checkpoint: dict[str, Any] | None,
     console: Console,
     *,
+    source: Path | None = None,  # file of the checkpoint
     clear: bool = False,
     data: Data | None = None,
     report: Report | None = None,
@@ -222,19 +259,20 @@ def _run(
     monitor = None
     if config.watched:
         monitor = RunMonitor(directory, config, parts.data, tell=tell, report=report)
-    if checkpoint:
+    if checkpoint and "Metrics" not in (checkpoint.get("callbacks") or ()):  # of radial 0.1
         metrics.read(int(checkpoint["epoch"]) + 1)
         if monitor is not None:
             monitor.read(int(checkpoint["global_step"]))
     with quiet():
-        checkpoints = Checkpoints(directory, config.save_every)
+        begin = Begin(lambda: write())
         callbacks: list[Any] = [
+            begin,
             guard,
             *([OnlineKNN()] if config.knn else []),
             *([] if monitor is None else [monitor]),
             metrics,
             Bar(console, config.epochs),
-            checkpoints,
+            Checkpoints(directory, config.save_every),
         ]
         trainer = build_trainer(config, directory, callbacks, until=until)
         done = int(checkpoint["epoch"]) + 1 if checkpoint else 0
@@ -252,29 +290,37 @@ def _run(
         parts = replace(parts, config=config)
         if compiled:
             compile_networks(parts.method)
-        if leader:  # all that could be wrong has been looked at
+
+        def write() -> None:
+            """All that could be wrong has been looked at, the checkpoint is loaded."""
+            check_ours(directory)
             if clear:
                 remove_run(directory)
             for folder in (directory, (directory / KEPT).parent):
                 sweep(folder)
-            if checkpoint:  # the run may have been killed between the two files
-                checkpoints.keep(done)
+            if source is not None and source.name != LAST and (directory / LAST).is_file():
+                os.replace(directory / LAST, directory / f"{LAST}.unreadable")
             for name in (RESULT, EVALUATION, SCORES):  # of an earlier state
-                (directory / name).unlink(missing_ok=True)
+                if (directory / name).exists():
+                    (directory / name).unlink(missing_ok=True)
             write_atomically(directory / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))
             if not (checkpoint and (directory / DATA).is_file()):
                 write_data(directory, record)
             write_atomically(directory / ENVIRONMENT, json.dumps(environment(config), indent=2))
+            for logger in trainer.loggers:
+                logger.log_hyperparams(config.to_dict())
+
         introduce(parts, notes, tell, checkpoint)
         if guard.born_dead:
             tell(f"the projection head cannot learn: {facts['head_health']}")
-        for logger in trainer.loggers:
-            logger.log_hyperparams(config.to_dict())
         module = Run(parts.method, parts.data, parts.views, config, facts)
         try:
-            path = directory / LAST if checkpoint else None
             with called("eagerly") if compiled else nullcontext():  # but for training steps
-                trainer.fit(module, ckpt_path=path, weights_only=True)
+                trainer.fit(module, ckpt_path=source, weights_only=True)
+        except Exception as error:
+            if begin.done or source is None or isinstance(error, OSError):
+                raise
+            raise ValueError(f"{source} does not fit its settings: {one_line(error)}") from error
         except SystemExit:  # what Lightning makes of Ctrl-C
             raise KeyboardInterrupt(f"go on with: radial train --resume {directory}") from None
     best = None if monitor is None else monitor.best_look()

@@ -18,13 +18,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import yaml
+from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
 import radial
-from radial.checks import one_line
-from radial.files import write_atomically
+from radial.checks import as_kind, one_line
+from radial.documents import parse_json, read_yaml
+from radial.files import sweep, write_atomically
 from radial.training.config import RunConfig, from_dict, slug
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ class RunResult:
 
 
 def check_free(directory: Path, overwrite: bool) -> None:
-    """A new run must not cover an old one."""
+    """A new run must not cover an old one; what a killed writer left is in nobody's way."""
     above = next(parent for parent in directory.resolve().parents if parent.exists())
     if not above.is_dir():
         raise ValueError(f"{above} is a file: {directory} cannot be made")
@@ -111,6 +110,7 @@ def check_free(directory: Path, overwrite: bool) -> None:
         return
     if not directory.is_dir():
         raise ValueError(f"{directory} is a file, not a directory")
+    sweep(directory)
     if overwrite:
         if any(directory.iterdir()) and not (directory / CONFIG).is_file():
             raise ValueError(f"{directory} is not the directory of a run: nothing overwritten")
@@ -124,45 +124,42 @@ def check_free(directory: Path, overwrite: bool) -> None:
 
 
 def remove_run(directory: Path) -> None:
-    """Remove what a run writes, and nothing else."""
-    for name in (
-        RESULT,
-        EVALUATION,
-        SCORES,
-        LAST,
-        STOPPED,
-        BEST,
-        METRICS,
-        MONITOR,
-        CONFIG,
-        DATA,
-        ENVIRONMENT,
-    ):
+    """Remove what a run writes, and nothing else; not its config, which says whose directory it is
+    until the next one takes its place.
+    """
+    for name in (RESULT, EVALUATION, SCORES, LAST, STOPPED, BEST, METRICS, MONITOR, DATA, ENVIRONMENT):
         (directory / name).unlink(missing_ok=True)
     for name in ("checkpoints", "tensorboard", "wandb"):
         shutil.rmtree(directory / name, ignore_errors=True)
+
+
+def checkpoints_of(directory: Path) -> list[Path]:
+    """What a run can be resumed from, the latest first."""
+    kept = directory.glob(KEPT.replace("{:03d}", "*"))
+    latest_first = sorted(kept, key=lambda path: (len(path.name), path.name), reverse=True)
+    return [path for path in (directory / LAST, *latest_first) if path.is_file()]
 
 
 def read_config(directory: Path) -> RunConfig:
     path = directory / CONFIG
     if not path.is_file():
         raise ValueError(f"{directory} is not the directory of a run: it has no {CONFIG}")
-    try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not YAML: {one_line(error)}") from error
-    if not isinstance(settings, dict):
-        raise ValueError(f"{path} holds no settings")
-    return from_dict(settings)
+    return from_dict(read_yaml(path), f"{path}: ")
 
 
 def read_result(directory: Path) -> RunResult:
     path = directory / RESULT
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        return RunResult(**values | {name: tuple(values[name]) for name in ("events", "skipped")})
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        values = parse_json(path.read_bytes())
+        result = RunResult(**values | {name: tuple(values[name]) for name in ("events", "skipped")})
+        for name, kind in get_type_hints(RunResult).items():
+            if get_origin(kind) is not tuple:
+                as_kind(name, getattr(result, name), kind)
+    except OSError:
+        raise
+    except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} is not the result of a run: {one_line(error)}") from error
+    return result
 
 
 def to_json(result: RunResult) -> str:
@@ -228,10 +225,19 @@ def read_data(directory: Path) -> dict[str, Any] | None:
     path = directory / DATA
     if not path.is_file():
         return None
+    content = path.read_bytes()
     try:
-        record: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+        record: dict[str, Any] = json.loads(gzip.decompress(content))
         compare_data(record, record)
-    except (OSError, EOFError, ValueError, TypeError, KeyError, zlib.error) as error:
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        TypeError,
+        KeyError,
+        RecursionError,
+        zlib.error,
+    ) as error:
         raise ValueError(f"{path} is no record of data: {one_line(error)}") from error
     return record
 
@@ -290,7 +296,7 @@ def export(
     from safetensors.torch import save
 
     from radial.backbones import build_backbone, save_backbone
-    from radial.checkpoints import part, read_checkpoint
+    from radial.checkpoints import load_into, part, read_checkpoint
 
     path = run = Path(run)
     if run.is_dir():
@@ -302,19 +308,22 @@ def export(
             raise ValueError(f"weights are written as .safetensors, not {str(file)!r}")
     checkpoint = read_checkpoint(path)
     facts, state = checkpoint["radial"], checkpoint["state_dict"]
-    config = from_dict(facts["config"])
+    config = from_dict(facts["config"], f"{path}: ")
     lines = []
     if backbone is not None:
         module, info = build_backbone(
             str(config.backbone), image_size=facts["image_size"], stem=facts["stem"]
         )
-        module.load_state_dict(part(state, "method.backbone."), strict=True)
+        complaint = f"{path}: its backbone does not fit its config"
+        load_into(module, part(state, "method.backbone."), complaint)
         extra = {"mean": json.dumps(facts["mean"]), "std": json.dumps(facts["std"])}
         extra |= {"method": config.method, "head": config.head, "data": slug(config.data)}
         save_backbone(module, backbone, info, extra)
         lines.append(f"{backbone}: {info.name}, {info.feature_dim} features; stem: {info.stem}")
     if head is not None:
         tensors = part(state, "method.projection_head.")
+        if not tensors:
+            raise ValueError(f"{path} holds no projection head")
         whole = {f"projection_head.{name}": value.contiguous() for name, value in tensors.items()}
         write_atomically(head, save(whole, {"method": config.method, "head": config.head}))
         lines.append(f"{head}: projection head of {len(whole)} tensors")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from radial.documents import parse_yaml
 from radial.presentation import duration, listed, plain, several, words
 from radial.study.analysis.analyse import Analysis, analyse
 from radial.study.analysis.columns import SETTINGS, final, frame
@@ -178,11 +179,9 @@ def _csv(path: Path) -> list[dict[str, float]]:
 
 
 def _name(directory: Path, study: str) -> str:
-    import yaml
-
     try:
-        values = yaml.safe_load(study) or {}
-    except yaml.YAMLError:
+        values = parse_yaml(study)
+    except ValueError:
         values = {}
     name = values.get("name") if isinstance(values, dict) else None
     return str(name or directory.resolve().name)

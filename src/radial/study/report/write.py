@@ -19,6 +19,7 @@ from radial.study.report.content import Cell, Section, Sheet
 from radial.study.report.headlines import key_figures, summary
 from radial.study.report.material import Report, read_report
 from radial.study.report.sections import sections
+from radial.study.results import guarded
 from radial.study.store import Tell
 
 ROOM = 1_800_000  # bytes of CSV inside the page
@@ -80,6 +81,7 @@ def _csv(frame: pd.DataFrame, numbers: str | None = None) -> str:
     listed = [name for name in frame if any(isinstance(v, tuple | list) for v in frame[name])]
     for name in listed:
         frame = frame.assign(**{name: frame[name].map(lambda values: " ".join(map(str, values)))})
+    frame = guarded(frame)
     return str(frame.to_csv(index=False, lineterminator="\n", float_format=numbers))
 
 
