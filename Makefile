@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test test-slow check format docs bench clean
+.PHONY: help attack demo test test-slow check format docs bench clean
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -24,6 +24,9 @@ test: $(STAMP) check  ## the whole fast suite
 
 test-slow: $(STAMP)  ## what takes minutes
 	$(BIN)/python -m pytest -m slow
+
+attack: $(STAMP)  ## kill, starve, halt and feed rubbish to every command; writes docs/ATTACK.md
+	OMP_NUM_THREADS=1 $(BIN)/python tests/attack/attack.py
 
 check: $(STAMP)  ## lint, formatting, types, import order
 	$(BIN)/ruff check .

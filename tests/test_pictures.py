@@ -98,3 +98,9 @@ def test_what_is_read_from_memory_is_limited_too() -> None:
     Image.new("RGB", (4, 4)).save(buffer, "EPS")
     with pytest.raises(NotWhole):
         prepared(buffer.getvalue())
+
+
+def test_a_pipe_among_images_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(DataError, match="not a regular file"):
+        read_picture(str(tmp_path / "a.png"))

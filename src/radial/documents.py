@@ -44,7 +44,8 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
 
 
 def parse_yaml(text: str) -> Any:
-    """
+    """What a YAML text says, within bounds.
+
     >>> parse_yaml("{epochs: 3, seeds: [0, 1]}")
     {'epochs': 3, 'seeds': [0, 1]}
     >>> parse_yaml("[" * 50_000)
@@ -81,7 +82,7 @@ def parse_json(content: str | bytes) -> Any:
 def plain(value: Any, *, most: int | None = MOST) -> Any:
     """``value`` if it is made of plain values; texts without control characters.
 
-    >>> plain({"note": "\\x1b[2Jgone"})
+    >>> plain({"note": chr(27) + "[2Jgone"})
     {'note': '�[2Jgone'}
     """
     left = [most]

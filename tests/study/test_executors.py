@@ -165,3 +165,14 @@ def test_workers_are_forks_of_one_process_that_has_imported_everything(
         finally:
             nursery.close()
     assert (tmp_path / "log").read_text().count(" complete\n") == 2
+
+
+@pytest.mark.parametrize("name", ["two\nlines", 'a"b', "a\\b"])
+def test_a_path_does_not_become_a_line_of_the_script(
+    tmp_path: Path, tiny: Callable[..., Study], name: str
+) -> None:
+    store = Store(tmp_path / name)
+    store.create(tiny())
+    with pytest.raises(ValueError, match="cannot stand in a script"):
+        executors.submit(store, executors.Array(tasks=1), dry=True)
+    assert not (store.path / "slurm.sh").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,18 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
 def test_no_torch() -> None:
     code = "import sys, radial.study.results, radial.study.audit; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_formulas_and_escapes_of_a_table_are_only_texts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither a spreadsheet nor a terminal obeys what was imported."""
+    rows = ["run,data,method,head,accuracy,train_loss"]
+    rows += [f"=cmd|{n},\x1b[2Jdata,simclr,@head,0.1,9" for n in range(4)]
+    (tmp_path / "t.csv").write_text("\n".join(rows) + "\n")
+    assert main(["study", "audit", str(tmp_path / "t.csv"), "--csv", str(tmp_path / "f.csv")]) == 0
+    said = capsys.readouterr()
+    assert "\x1b[2J" not in said.out + said.err
+    written = (tmp_path / "f.csv").read_text()
+    assert "'=cmd" in written
+    assert not re.search(r"(^|,)[=@+]", written, flags=re.MULTILINE)

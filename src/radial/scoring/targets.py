@@ -172,7 +172,7 @@ def _directory(path: Path) -> str | None:
     if not config.is_file():
         return None
     try:
-        told = json.loads(config.read_text(encoding="utf-8"))
+        told = parse_json(config.read_bytes())
     except ValueError as error:
         raise ValueError(f"{config} is damaged: no JSON") from error
     timms = isinstance(told, dict) and "architecture" in told and "model_type" not in told

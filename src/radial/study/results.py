@@ -25,6 +25,7 @@ other fields of ``RunConfig``             settings; those of RBF layers where a 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -41,6 +42,16 @@ from radial.training.config import RunConfig
 from radial.training.rundir import CONFIG, EVALUATION, RESULT, SCORES
 
 SUFFIXES = (".parquet", ".csv")
+# Columns that hold nothing but numbers, beside those of CLASSIFICATION and scores.
+COUNTS = (
+    "index", "epoch", "steps", "test_samples", "batch_size", "num_kernels", "prototypes",
+    "output_dim", "epochs", "seed",
+)  # fmt: skip
+NUMBERS = (
+    *COUNTS, "seconds", "train_loss", "val_loss", "constant_loss", "spread", "accuracy_low",
+    "accuracy_high", "knn", "knn_1pct", "logistic_1pct", "logistic_10pct", "start_accuracy",
+    "base_lr", "temperature",
+)  # fmt: skip
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 NEEDED = ("run", "data", "method", "head")
 PROTOCOLS = ("exact", "published", "paper")  # the first that a run has is its accuracy
@@ -105,8 +116,11 @@ def read_table(path: Path | str) -> pd.DataFrame:
     """
     path = Path(path)
     try:
-        table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
-    except (OSError, ValueError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
+            csv = path.suffix == ".csv"
+            table = pd.read_csv(path, index_col=False) if csv else pd.read_parquet(path)
+    except (OSError, ValueError, OverflowError, pd.errors.ParserWarning) as error:
         why = one_line(error)
         raise ValueError(f"{path} cannot be read as a table of results: {why}") from error
     if missing := [name for name in NEEDED if name not in table]:
@@ -119,17 +133,19 @@ def read_table(path: Path | str) -> pd.DataFrame:
     table["run"] = table["run"].astype(str)
     if twice := sorted(table["run"][table["run"].duplicated()]):
         raise ValueError(f"{path} has more than one run {twice[0]}")
-    for name in table.columns.intersection([*CLASSIFICATION, "train_loss", "val_loss"]):
+    table = table.reset_index(drop=True).rename(columns=lambda name: printable(str(name)))
+    scores = [name for name in table.columns if "@" in name]
+    for name in table.columns.intersection([*NUMBERS, *CLASSIFICATION, *scores]):
         try:
-            table[name] = pd.to_numeric(table[name]).astype(float)
-        except ValueError as error:
+            numbers = pd.to_numeric(table[name])
+            table[name] = numbers if name in COUNTS else numbers.astype(float)
+        except (ValueError, TypeError) as error:
             raise ValueError(f"{path}: {name} is not a number everywhere: {error}") from error
         if name in CLASSIFICATION and not table[name].dropna().between(0, 1).all():
             raise ValueError(f"{path}: {name} must be between 0 and 1")
     usual: dict[str, Any] = {"source": path.name, "index": range(len(table)), "verdict": "imported"}
     usual |= {"reason": None, "accuracy": math.nan, "train_loss": math.nan}
     table = table.assign(**{name: value for name, value in usual.items() if name not in table})
-    table = table.rename(columns=lambda name: printable(str(name)))
     for name in _texts(table):  # which are shown on terminals
         table[name] = table[name].map(lambda v: printable(v) if isinstance(v, str) else v)
     texts = table[["source", "verdict", "reason"]].astype(object)  # a CSV's may be all empty

@@ -18,7 +18,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
+from types import NoneType
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import radial
 from radial.checks import as_kind, one_line
@@ -124,8 +125,9 @@ def check_free(directory: Path, overwrite: bool) -> None:
 
 
 def remove_run(directory: Path) -> None:
-    """Remove what a run writes, and nothing else; not its config, which says whose directory it is
-    until the next one takes its place.
+    """Remove what a run writes, and nothing else.
+
+    Its config stays: it says whose directory it is, until the next one takes its place.
     """
     for name in (RESULT, EVALUATION, SCORES, LAST, STOPPED, BEST, METRICS, MONITOR, DATA, ENVIRONMENT):
         (directory / name).unlink(missing_ok=True)
@@ -153,7 +155,7 @@ def read_result(directory: Path) -> RunResult:
         values = parse_json(path.read_bytes())
         result = RunResult(**values | {name: tuple(values[name]) for name in ("events", "skipped")})
         for name, kind in get_type_hints(RunResult).items():
-            if get_origin(kind) is not tuple:
+            if set(get_args(kind) or (kind,)) <= {str, int, float, bool, NoneType}:
                 as_kind(name, getattr(result, name), kind)
     except OSError:
         raise
