@@ -168,9 +168,7 @@ def test_workers_are_forks_of_one_process_that_has_imported_everything(
 
 
 @pytest.mark.parametrize("name", ["two\nlines", 'a"b', "a\\b"])
-def test_a_path_does_not_become_a_line_of_the_script(
-    tmp_path: Path, tiny: Callable[..., Study], name: str
-) -> None:
+def test_a_path_does_not_become_a_line_of_the_script(tmp_path: Path, tiny: Make, name: str) -> None:
     store = Store(tmp_path / name)
     store.create(tiny())
     with pytest.raises(ValueError, match="cannot stand in a script"):

@@ -129,7 +129,18 @@ def remove_run(directory: Path) -> None:
 
     Its config stays: it says whose directory it is, until the next one takes its place.
     """
-    for name in (RESULT, EVALUATION, SCORES, LAST, STOPPED, BEST, METRICS, MONITOR, DATA, ENVIRONMENT):
+    for name in (
+        RESULT,
+        EVALUATION,
+        SCORES,
+        LAST,
+        STOPPED,
+        BEST,
+        METRICS,
+        MONITOR,
+        DATA,
+        ENVIRONMENT,
+    ):
         (directory / name).unlink(missing_ok=True)
     for name in ("checkpoints", "tensorboard", "wandb"):
         shutil.rmtree(directory / name, ignore_errors=True)
