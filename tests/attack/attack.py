@@ -107,6 +107,8 @@ class timed:
         seconds = time.monotonic() - self.began
         self.tally.seconds += seconds
         tries, broken = self._counts()
+        for fault in self.tally.broken[self.broken :]:
+            print(f"broken: {fault}", file=sys.stderr)
         self.tally.kinds[self.name] = tries - self.tries
         print(
             f"{self.name}: {tries - self.tries} tries, {broken - self.broken} broken, "
@@ -139,8 +141,6 @@ def main() -> int:
     told = f"{table(tallies)}\n\n`make attack` took {minutes:.0f} min."
     print(told)
     broken = [fault for tally in tallies for fault in tally.broken]
-    for fault in broken:
-        print(f"broken: {fault}")
     if not options.no_write and not options.only and options.share >= 1:
         text = PAGE.read_text(encoding="utf-8")
         head, tail = text.partition(BEGIN)[0], text.partition(END)[2]

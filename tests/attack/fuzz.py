@@ -29,7 +29,7 @@ ODD: tuple[Any, ...] = (
     "on", "[",
 )  # fmt: skip
 BATCH = 25  # files a child, which may end by a signal
-SECONDS = 20  # for one file
+SECONDS = 300  # for one file: so long that only a hang takes it
 
 
 class Hostile:
