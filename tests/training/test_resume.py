@@ -399,7 +399,8 @@ def flip(path: Path) -> None:
     """One bit of a weight."""
     content = bytearray(path.read_bytes())
     state = torch.load(path, weights_only=True)["state_dict"]
-    at = content.find(next(iter(state.values())).numpy().tobytes())
+    vector = next(value for value in state.values() if value.ndim == 1 and len(value) > 4)
+    at = content.find(vector.numpy().tobytes())
     assert at > 0
     content[at + 9] ^= 1
     path.write_bytes(content)

@@ -323,6 +323,8 @@ def _run(
             raise ValueError(f"{source} does not fit its settings: {one_line(error)}") from error
         except SystemExit:  # what Lightning makes of Ctrl-C
             raise KeyboardInterrupt(f"go on with: radial train --resume {directory}") from None
+        if leader and not begin.done:  # killed when only the result was left to be written
+            write()
     best = None if monitor is None else monitor.best_look()
     result = summarise(directory, parts, facts, guard, metrics, trainer, best)
     if leader and until is None:
