@@ -193,7 +193,7 @@ def read_content(path: Path) -> tuple[Any, Mapping[str, str]]:
                 held = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 return held, file.metadata() or {}
         content = _unpickled(path)
-    except (PermissionError, Refused):
+    except (OSError, Refused):
         raise
     except Exception as error:  # damaged bytes raise nearly anything
         raise ValueError(f"{path} is damaged or no checkpoint") from error
