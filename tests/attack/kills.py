@@ -100,9 +100,10 @@ def study_end(directory: Path) -> dict[str, Any]:
 
     found = {path.name: run_end(path) for path in sorted((directory / "runs").iterdir())}
     claims = live(directory / "claims")  # that of a dead holder of a complete run says nothing
-    failures = list(directory.glob("failures/*"))
+    failures = [path.name for path in directory.glob("failures/*")]
     start = {path.name: run_end(directory / "start") for path in directory.glob("start/*.json")}
-    return found | {"claims": claims, "failures": failures, "start": start}
+    trials = {path.name: run_end(path) for path in sorted(directory.glob("[bt]*/"))}
+    return found | {"claims": claims, "failures": failures, "start": start, "trials": trials}
 
 
 def fetch_end(directory: Path) -> dict[str, str]:
@@ -151,6 +152,19 @@ def cases(images: Path, plan: Path, manifest: Path, base: str) -> list[Case]:
     def study(out: Path) -> Callable[[], int]:
         return then(command("study", "submit", plan, "--out", out, "--dry-run"), worker(out))
 
+    def tune(out: Path) -> Callable[[], int]:
+        asked = ("--trials", 2, "--confirm", 0, "--score", "rankme@backbone", "--dry-run")
+        lr, more = (
+            "base_lr={low: 0.01, high: 1.0, log: true}",
+            f"data=folder:{images.parent / 'more'}",
+        )
+        changes = [
+            word
+            for text in (lr, more, "evaluate=false", "save_every=0")
+            for word in ("--set", text)
+        ]
+        return then(command("tune", plan, "--out", out, *asked, *changes), worker(out))
+
     def fetch(out: Path) -> Callable[[], int]:
         words = ("data", "open-images", "fetch", manifest, "--out", out, "--base", base)
         return command(*words, "--timeout", 10, "--connections", 2)
@@ -168,6 +182,7 @@ def cases(images: Path, plan: Path, manifest: Path, base: str) -> list[Case]:
         Case("train --resume --epochs", extend, extend, run_end, finished),
         Case("train --overwrite", train(*again), train(*again), run_end, finished),
         Case("study", study, study, study_end),
+        Case("tune", tune, tune, study_end),
         Case("worker", worker, worker, study_end, planned),
         Case("fetch", fetch, fetch, fetch_end),
     ]
@@ -192,6 +207,7 @@ def ground(place: Path) -> Iterator[tuple[list[Case], str]]:
     from radial.open_images.manifest import write_manifest
 
     images, plan = pictures(place / "images"), place / "plan.yaml"
+    pictures(place / "more", 160)  # a search wants 16 for its score
     plan.write_text(PLAN.format(images=images))
     files, manifest = bucket_and_manifest({"Cat": 8, "Dog": 9}, 6)
     write_manifest(place / "manifest.csv", manifest)

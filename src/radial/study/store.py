@@ -69,7 +69,7 @@ class Store:
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file, not a study's directory")
         file = self.path / STUDY
-        for folder in (self.path, *(self.path / name for name in ("start", "failures"))):
+        for folder in (self.path, *(self.path / name for name in ("start", "failures", "trials"))):
             sweep(folder)
         if self.path.is_dir() and not file.is_file() and any(self.path.iterdir()):
             raise ValueError(f"{self.path} is not empty and not a study: choose another --out")
