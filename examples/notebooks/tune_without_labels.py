@@ -34,7 +34,7 @@ result
 # ## Every trial
 
 # %%
-columns = ["base_lr", "temperature", "view_retrieval@backbone", "accuracy"]
+columns = ["base_lr", "temperature", "value", "accuracy"]
 table = result.table
 table[[name for name in columns if name in table]]
 

@@ -31,7 +31,7 @@ _EXTRAS = {
     "PIL": "score", "jinja2": "score", "plotly": "score", "sklearn": "score",
     "torchvision": "score", "yaml": "score",
     "lightly": "train", "lightning_fabric": "train", "lightning_utilities": "train",
-    "pytorch_lightning": "train",
+    "pytorch_lightning": "train", "torchmetrics": "train",
     "pandas": "study", "pyarrow": "study", "shap": "study", "xgboost": "study",
     "duckdb": "data", "filelock": "data", "urllib3": "data",
 }  # fmt: skip
