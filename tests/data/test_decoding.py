@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
+from radial import pictures
 from radial.data import DataError, load_data
 from radial.data.images import decode, square
 from radial.pictures import read_picture
@@ -152,15 +153,15 @@ def test_images_that_can_be_read_again_are_taken_back(
     make_folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_folder({"a": 10, "b": 10})
-    real_open = Image.open
+    opened = pictures._regular
 
-    def failing_open(file: str, **how: Any) -> Image.Image:
+    def failing(file: str) -> Any:
         if file.endswith("a/00.png"):
             raise OSError(5, "Input/output error")
-        return real_open(file, **how)
+        return opened(file)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Image, "open", failing_open)
+        patch.setattr(pictures, "_regular", failing)
         with pytest.warns(UserWarning, match=r"1 of 20 images .* 'a/00.png'"):
             load_data(f"folder:{path}", memory_limit=0)
     assert load_data(f"folder:{path}", memory_limit=0).skipped == ()
