@@ -32,7 +32,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from radial.checks import check_choice, check_size
+from radial.checks import as_kind, check_choice, check_size
 from radial.documents import parse_yaml, read_yaml
 from radial.scoring.settings import EvalSettings, Settings
 from radial.training.config import DEFAULTS, HEADS, RunConfig, from_dict, preset, slug
@@ -104,6 +104,8 @@ class Study:
             if any(name in group for group in groups):
                 raise ValueError(f"{name} is not a setting of a study: use {name}s")
         for group in [*groups, *self.exclude]:
+            if not isinstance(group, Mapping):
+                raise ValueError(f"settings must be names and values, not {group!r}")
             _check_keys(group)
         for seed in self.seeds:
             check_size("seed", seed, minimum=0)
@@ -366,4 +368,5 @@ def _options(step: str, given: Mapping[str, Any], kind: type[Any]) -> dict[str, 
     known = {f.name for f in fields(kind)} - set(GIVEN)
     if unknown := sorted(set(given) - known):
         raise ValueError(f"{step}: unknown {', '.join(unknown)}; known: {', '.join(sorted(known))}")
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+    kinds = get_type_hints(kind)
+    return {name: as_kind(f"{step}: {name}", value, kinds[name]) for name, value in given.items()}

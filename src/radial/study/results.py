@@ -34,9 +34,9 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from radial.checks import one_line, printable
+from radial.checks import as_kind, one_line, printable
 from radial.documents import read_yaml
-from radial.study.plan import MACHINE
+from radial.study.plan import KINDS, MACHINE
 from radial.study.store import CHECKPOINTS, Store, Tell, left_out, made_as, read_json
 from radial.training.config import RunConfig
 from radial.training.rundir import CONFIG, EVALUATION, RESULT, SCORES
@@ -173,6 +173,7 @@ def _texts(frame: pd.DataFrame) -> list[str]:
 def _row(store: Store, run: str, index: int, found: Mapping[str, Any]) -> dict[str, Any]:
     directory = store.run(run)
     settings = read_yaml(directory / CONFIG)
+    settings = {k: as_kind(k, v, KINDS[k]) for k, v in settings.items() if k in KINDS}
     names = [f.name for f in fields(RunConfig) if f.name not in (*MACHINE, "precision", "knn")]
     of_rbfn = () if str(settings.get("head")).startswith("rbfn") else ONLY_RBFN
     row: dict[str, Any] = {

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from radial.checkpoints import read_checkpoint
+from radial.checks import check_size, one_line
 from radial.data import Data
 from radial.evaluation.classification import knn_accuracy
 from radial.evaluation.features import extract
@@ -67,7 +68,7 @@ class Metrics(pl.Callback):
         return {"rows": self.rows}  # the file is what the checkpoint knows, never the other way
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.rows = [dict(row) for row in state_dict["rows"]]
+        self.rows = _rows(state_dict["rows"])
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._begin, self._training, self._steps = time.perf_counter(), 0.0, 0
@@ -243,6 +244,9 @@ class Begin(pl.Callback):
         self.write, self.done = write, False
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        check_size("global_step", trainer.global_step, minimum=0)
+        for optimizer in trainer.optimizers:
+            _check_optimizer(optimizer)
         self.done = True
         if trainer.is_global_zero:
             self.write()
@@ -301,7 +305,7 @@ class RunMonitor(LabelFreeMonitor):
         return {"rows": self.rows}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.rows = [dict(row) for row in state_dict["rows"]]
+        self.rows = _rows(state_dict["rows"])
 
     @property
     def best(self) -> int | None:
@@ -357,6 +361,32 @@ class RunMonitor(LabelFreeMonitor):
         if patience is None or best is None:
             return False
         return len(self.rows) - 1 - best >= patience
+
+
+def _rows(rows: Any) -> list[dict[str, str]]:
+    """Of a checkpoint: texts by the names of their columns."""
+    found = [dict(row) for row in rows]
+    if not all(isinstance(text, str) for row in found for item in row.items() for text in item):
+        raise ValueError("a row of its tables is not of texts")
+    return found
+
+
+def _check_optimizer(optimizer: Any) -> None:
+    """What a checkpoint brought is of the kinds that the optimiser itself would have."""
+    for group in optimizer.param_groups:
+        for name, usual in (optimizer.defaults | {"peak_lr": 0.0}).items():
+            kind = (int, float) if isinstance(usual, int | float) else type(usual)
+            if not isinstance(group.get(name), kind):
+                raise ValueError(
+                    f"{name} of its optimiser is {one_line(repr(group.get(name)), 60)}"
+                )
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            shape = value.shape if isinstance(value, torch.Tensor) else ()
+            number = name == "step" and isinstance(value, int | float)
+            plain = value is None or number or isinstance(value, torch.Tensor)
+            if not plain or shape not in ((), parameter.shape):
+                raise ValueError(f"{name} of its optimiser's state does not fit its parameter")
 
 
 def _read_rows(path: Path, needed: str) -> list[dict[str, str]]:

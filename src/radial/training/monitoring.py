@@ -283,6 +283,7 @@ class CollapseGuard(AnyCallback):
         return names | {"recent": recent, "rank": self._rank}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.verdict, self.reason = state_dict["verdict"], state_dict["reason"]
-        self.events, self._rank = list(state_dict["events"]), state_dict["rank"]
-        self._recent.extend((loss, spread) for loss, spread in state_dict["recent"])
+        self.verdict, self.reason = str(state_dict["verdict"]), str(state_dict["reason"])
+        self.events = [dict(event) for event in state_dict["events"]]
+        self._rank = float(state_dict["rank"])
+        self._recent.extend((float(loss), float(spread)) for loss, spread in state_dict["recent"])

@@ -302,6 +302,7 @@ def _run(
                 os.replace(directory / LAST, directory / f"{LAST}.unreadable")
             for name in (RESULT, EVALUATION, SCORES):  # of an earlier state
                 if (directory / name).exists():
+                    check_ours(directory / name)
                     (directory / name).unlink(missing_ok=True)
             write_atomically(directory / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))
             if not (checkpoint and (directory / DATA).is_file()):

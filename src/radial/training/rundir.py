@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 import radial
 from radial.checks import as_kind, one_line
 from radial.documents import parse_json, read_yaml
-from radial.files import sweep, write_atomically
+from radial.files import check_ours, sweep, write_atomically
 from radial.training.config import RunConfig, from_dict, slug
 
 if TYPE_CHECKING:
@@ -128,22 +128,20 @@ def remove_run(directory: Path) -> None:
     """Remove what a run writes, and nothing else.
 
     Its config stays: it says whose directory it is, until the next one takes its place.
+
+    Raises:
+        NotOurs: another process has the run by now; looked at before each, lest a worker that was
+            halted here removes what that process has made.
     """
-    for name in (
-        RESULT,
-        EVALUATION,
-        SCORES,
-        LAST,
-        STOPPED,
-        BEST,
-        METRICS,
-        MONITOR,
-        DATA,
-        ENVIRONMENT,
-    ):
-        (directory / name).unlink(missing_ok=True)
+    files = (RESULT, EVALUATION, SCORES, LAST, STOPPED, BEST, METRICS, MONITOR, DATA, ENVIRONMENT)
+    for name in files:
+        if (directory / name).exists():
+            check_ours(directory / name)
+            (directory / name).unlink(missing_ok=True)
     for name in ("checkpoints", "tensorboard", "wandb"):
-        shutil.rmtree(directory / name, ignore_errors=True)
+        if (directory / name).exists():
+            check_ours(directory / name)
+            shutil.rmtree(directory / name, ignore_errors=True)
 
 
 def checkpoints_of(directory: Path) -> list[Path]:
