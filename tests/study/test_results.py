@@ -39,6 +39,14 @@ def test_what_a_report_writes_can_be_read(tmp_path: Path, kind: str) -> None:
     assert same(read_runs(tmp_path / f"again.{kind}"), runs)
 
 
+def test_a_table_of_many_scores(tmp_path: Path) -> None:
+    """Each column that becomes a number is a block of its own to pandas, which warns of many."""
+    scores = pd.DataFrame({f"score{n}@backbone": [n, 1, 2, 3] for n in range(150)})
+    wide = pd.concat([RUNS, scores], axis=1)
+    wide.to_parquet(tmp_path / "wide.parquet")
+    assert same(read_runs(tmp_path / "wide.parquet"), wide)
+
+
 @pytest.mark.parametrize("name", ["heads", "scores", "published", "tune"])
 def test_the_kept_results_have_the_layout(name: str) -> None:
     path = Path(__file__).parents[2] / "docs" / "findings" / name / "results.parquet"

@@ -145,7 +145,8 @@ def read_table(path: Path | str) -> pd.DataFrame:
             raise ValueError(f"{path}: {name} must be between 0 and 1")
     usual: dict[str, Any] = {"source": path.name, "index": range(len(table)), "verdict": "imported"}
     usual |= {"reason": None, "accuracy": math.nan, "train_loss": math.nan}
-    table = table.assign(**{name: value for name, value in usual.items() if name not in table})
+    absent = {name: value for name, value in usual.items() if name not in table}
+    table = table.copy().assign(**absent)  # copied into few blocks: pandas warns of many
     for name in _texts(table):  # which are shown on terminals
         table[name] = table[name].map(lambda v: printable(v) if isinstance(v, str) else v)
     texts = table[["source", "verdict", "reason"]].astype(object)  # a CSV's may be all empty
