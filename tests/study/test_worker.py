@@ -17,7 +17,7 @@ from study_cases import facts
 from radial.cli import main
 from radial.study import worker as module
 from radial.study.claims import MOST, claim, newest
-from radial.study.plan import Study
+from radial.study.plan import Study, from_values
 from radial.study.results import read_runs
 from radial.study.store import EVALUATION, RESULT, SCORES, Store, Watcher, count, headline, left_out
 from radial.study.worker import STEPS, Job, Worker
@@ -373,8 +373,26 @@ def test_checkpoints_on_the_way_are_rows_of_their_own(tmp_path: Path, tiny: Make
     assert runs["start_accuracy"].nunique() == 1
     assert runs["verdict"].tolist()[0] == "ok"
     assert runs["verdict"][1:].isna().all()
-    with pytest.raises(ValueError, match=r"checkpoints: true needs save_every"):
+    with pytest.raises(ValueError, match=r"checkpoints needs save_every"):
         tiny(checkpoints=True)
+
+
+def test_checkpoints_of_named_epochs_only(tmp_path: Path, tiny: Make) -> None:
+    study = tiny(seeds=[0], heads=["default"])
+    study = replace(study, constants={**study.constants, "save_every": 1}, checkpoints=[1, 3])
+    store = Store(tmp_path / "study")
+    store.create(study)
+    steps = store.steps(study)
+    assert Worker(store, session="a", threads=1).work() == 1
+    runs = read_runs(store.path)
+    assert list(runs["epoch"]) == [3, 1]
+    run = study.runs()[0].id
+    assert store.missing(run, steps) == []
+    assert store.missing(run, store.steps(replace(study, checkpoints=True))) == ["checkpoints.json"]
+    with pytest.raises(ValueError, match=r"checkpoints: epoch"):
+        replace(study, checkpoints=[0])
+    with pytest.raises(ValueError, match=r"checkpoints must be a bool or list, not 'all'"):
+        from_values({"checkpoints": "all"})
 
 
 @pytest.mark.slow

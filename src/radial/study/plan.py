@@ -13,7 +13,8 @@
     sample: {runs: 20, seed: 0}  # optional: so many configurations a method, drawn at random
     evaluate: {protocol: [exact]}
     score: {images: 2048}        # evaluate and score may be false: then that step is left out
-    checkpoints: false           # true: both also for what save_every keeps on the way
+    checkpoints: false           # true: both also for what save_every keeps on the way;
+                                 # [1, 3, 10]: of these epochs only
     keep_weights: true           # false: checkpoints are removed once a run is complete
     tune: {trials: 30}           # makes it a search, see search.py: ranges are then chosen from
 
@@ -82,7 +83,7 @@ class Study:
     sample: Mapping[str, int] | None = None
     evaluate: Mapping[str, Any] | None = field(default_factory=dict)
     score: Mapping[str, Any] | None = field(default_factory=dict)
-    checkpoints: bool = False
+    checkpoints: bool | Sequence[int] = False
     keep_weights: bool = True
     tune: Mapping[str, Any] | None = None  # a search: see search.py
     version: int = VERSION
@@ -113,7 +114,9 @@ class Study:
             raise ValueError("a study needs at least one seed, method and head")
         self.scoring("digits"), self.evaluation("digits")  # their settings are checked now
         if self.checkpoints and not any("save_every" in group for group in groups):
-            raise ValueError("checkpoints: true needs save_every, the epochs between them")
+            raise ValueError("checkpoints needs save_every, the epochs between them")
+        for epoch in () if isinstance(self.checkpoints, bool) else self.checkpoints:
+            check_size("checkpoints: epoch", epoch)
 
     def runs(self) -> tuple[Planned, ...]:
         """Every combination that is not excluded, each once; of a search, its trials."""
@@ -275,7 +278,8 @@ def from_values(values: Mapping[str, Any], changes: Mapping[str, Any] | None = N
             values[name] = {} if values[name] else None
     for name, kind in _SHAPES.items():
         if values.get(name) is not None and not isinstance(values[name], kind):
-            raise ValueError(f"{name} must be a {kind.__name__}, not {values[name]!r}")
+            kinds = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
+            raise ValueError(f"{name} must be a {kinds}, not {values[name]!r}")
     for name in ("methods", "heads"):
         for key, value in values.get(name, {}).items():
             if not isinstance(value, dict):
@@ -289,10 +293,10 @@ def from_values(values: Mapping[str, Any], changes: Mapping[str, Any] | None = N
     return Study(**values)
 
 
-_SHAPES = {
+_SHAPES: dict[str, type | tuple[type, ...]] = {
     "name": str, "preset": str, "constants": dict, "grid": dict, "methods": dict, "heads": dict,
     "exclude": list, "seeds": list, "sample": dict, "evaluate": dict, "score": dict,
-    "checkpoints": bool, "keep_weights": bool, "tune": dict,
+    "checkpoints": (bool, list), "keep_weights": bool, "tune": dict,
 }  # fmt: skip
 
 

@@ -117,7 +117,8 @@ class Store:
         if scoring is not None:
             asked[SCORES] = _digest(scoring)
         if study.checkpoints:
-            asked[CHECKPOINTS] = _digest(evaluation, scoring)
+            epochs = "" if study.checkpoints is True else f" of {sorted(study.checkpoints)}"
+            asked[CHECKPOINTS] = _digest(evaluation, scoring) + epochs
         return asked
 
     def missing(self, run: str, steps: Mapping[str, str], tell: Tell | None = None) -> list[str]:
