@@ -1,7 +1,8 @@
-"""Which process is which, and processes that end with the one they work for."""
+"""Which process is which, processes that end with the one they work for, and their memory."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 END_WITH = "RADIAL_END_WITH"  # environment variable: the pid that a process ends with
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
 def born(pid: int) -> str | None:
@@ -55,3 +57,23 @@ def end_as_asked() -> None:
     pid = os.environ.get(END_WITH, "")
     if pid.isdecimal():
         end_with(int(pid))
+
+
+def keep_freed_memory() -> bool:
+    """Let malloc keep what is freed, for the next step's tensors; whether it was told to.
+
+    glibc gives large blocks back to the kernel at once, which hands them out again page by page,
+    zeroed: a seventh of a training step on the CPU (ResNet-9, 32 px). Peak memory stays the same.
+    Not where the environment sets malloc itself, or the C library is another.
+    """
+    if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")) for name in os.environ):
+        return False
+    try:
+        library = ctypes.CDLL(None)
+        _ = library.gnu_get_libc_version  # another library's mallopt means other things
+        most = 2**31 - 1
+        return bool(
+            library.mallopt(M_MMAP_THRESHOLD, most) and library.mallopt(M_TRIM_THRESHOLD, most)
+        )
+    except (OSError, AttributeError, TypeError):
+        return False

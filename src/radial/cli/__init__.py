@@ -10,6 +10,7 @@ from contextlib import suppress
 from radial import __version__
 from radial.checks import one_line, with_hint
 from radial.cli.terminal import Commands, Parser, Run, dispatch, found
+from radial.processes import keep_freed_memory
 
 COMMANDS: Commands = {
     "train": ("train a backbone without labels", "radial.cli.runs:train"),
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] in (["-V"], ["--version"]):
         words = ["version"]
+    keep_freed_memory()
     try:
         code = dispatch("radial", TEXT, COMMANDS, words)
         sys.stdout.flush()

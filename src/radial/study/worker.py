@@ -27,21 +27,12 @@ from typing import TYPE_CHECKING, Any
 
 from radial.checks import one_line
 from radial.files import NotOurs, check_ours, only_while, sweep, write_atomically
-from radial.processes import END_WITH, end_with
+from radial.processes import END_WITH, end_with, keep_freed_memory
 from radial.study.claims import MOST, Claim, claim, deaths
 from radial.study.plan import Planned, Study
 from radial.study.store import CHECKPOINTS, Store, Tell
 from radial.training.config import RunConfig
-from radial.training.rundir import (
-    CONFIG,
-    EVALUATION,
-    KEPT,
-    LAST,
-    METRICS,
-    RESULT,
-    SCORES,
-    STOPPED,
-)
+from radial.training.rundir import CONFIG, EVALUATION, KEPT, LAST, METRICS, RESULT, SCORES, STOPPED
 from radial.verdicts import DIVERGED
 
 if TYPE_CHECKING:
@@ -166,16 +157,17 @@ def score(job: Job) -> None:
 
 
 def checkpoints(job: Job) -> None:
-    """Evaluation and scores of every kept checkpoint but the last epoch's, which is the run's."""
+    """Evaluation and scores of the checkpoints on the way; the last epoch's are the run's own."""
     from radial.files import write_json
 
     settings, began = job.evaluation(), time.perf_counter()
+    which = job.study.checkpoints
     with (job.directory / METRICS).open(encoding="utf-8", newline="") as file:
         epochs = {int(row["epoch"]): row for row in csv.DictReader(file)}
     rows = []
     for path in sorted(job.directory.glob("checkpoints/epoch-*.ckpt")):
         epoch = int(path.stem.removeprefix("epoch-"))
-        if epoch >= job.config.epochs:
+        if epoch >= job.config.epochs or not (isinstance(which, bool) or epoch in which):
             continue
         loss = float(epochs[epoch]["train_loss"])
         row: dict[str, Any] = {"epoch": epoch, "train_loss": loss if math.isfinite(loss) else None}
@@ -220,9 +212,7 @@ def start(config: RunConfig, data: Data, settings: EvalSettings) -> dict[str, An
 
     backbone, info = starting_backbone(config, data)
     network = Network(
-        name=info.name,
-        backbone=backbone.eval(),
-        preprocess=Preprocess(size=data.image_size),
+        name=info.name, backbone=backbone.eval(), preprocess=Preprocess(size=data.image_size)
     )
     return evaluate_network(network, data, settings, name="start")
 
@@ -394,6 +384,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--limit", type=int, help="runs to execute at most")
     parser.add_argument("--parent", type=int, help="end when this process is gone")
     options = parser.parse_args(arguments)
+    keep_freed_memory()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if options.threads is not None:
         import torch
