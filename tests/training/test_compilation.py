@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import subprocess
 import sys
@@ -15,8 +14,9 @@ import torch
 from torch._dynamo.utils import counters
 
 from radial.methods import METHODS
+from radial.training import compilation
 from radial.training.build import build
-from radial.training.compilation import cache_folder, compile_networks, worth_compiling
+from radial.training.compilation import compile_networks
 from radial.training.module import Run
 from radial.training.run import resume, train
 from radial.training.rundir import read_config, read_result
@@ -116,13 +116,18 @@ def test_without_a_compiler_it_says_so_and_goes_on(config, tmp_path):
     assert read_result(settings.directory).steps > 0
 
 
-def test_auto_compiles_where_the_steps_repay_it(config):
+@pytest.mark.parametrize(("compiled", "pays"), [(1.0, True), (12.0, False)])
+def test_auto_compiles_where_the_steps_repay_it(config, monkeypatch, compiled, pays):
+    """A step takes ten seconds eagerly, and so many compiled."""
     parts = build(config(method="simclr", head="rbfn", compile="auto"))
     before = {name: value.clone() for name, value in parts.method.state_dict().items()}
     told: list[str] = []
+    ends = iter([10.0, 10.0] * 2 + [compiled] * 3)
+    clock = (time for end in ends for time in (0.0, end))
+    monkeypatch.setattr(compilation, "perf_counter", lambda: next(clock))  # not the compiler's
 
     def worth(steps: int) -> bool:
-        return worth_compiling(
+        return compilation.worth_compiling(
             parts.config,
             parts.method,
             parts.views,
@@ -133,15 +138,11 @@ def test_auto_compiles_where_the_steps_repay_it(config):
         )
 
     assert not worth(1)
-    assert not (cache_folder() / "gains").exists() or not told, "a short run compiles nothing"
-    assert worth(10**9) == (gain() > 0), told
+    assert told == [], "a short run compiles nothing"
+    assert worth(1000) is pays
+    assert told == ["compiling the networks"]
     after = parts.method.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
-
-
-def gain() -> float:
-    (record,) = (cache_folder() / "gains").iterdir()
-    return json.loads(record.read_text())["gain"]
 
 
 def test_runs_of_before_resume_as_they_were(config):

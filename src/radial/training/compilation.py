@@ -8,29 +8,23 @@ code runs in training steps only; validation, monitor and exports run the same n
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import logging
 import os
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
+from time import perf_counter
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
-from radial import files
 from radial.checks import one_line
 from radial.data.augmentations import View
-from radial.documents import parse_json
-from radial.files import write_atomically
+from radial.files import cache_folder
 from radial.methods import Method
 from radial.training.config import RunConfig
 
-COLD, WARM = 45.0, 5.0  # s that compiling takes, without and with its cache: ResNet-9, two cores
-GAIN = 0.3  # share of an eager step's time that compiling saves, where it was not measured yet
+COST = 45.0  # s that compiling takes where its cache is empty: ResNet-9, two cores
+GAIN = 0.3  # share of an eager step's time that it saves, before that was measured
 MANY = 1000  # versions of one function, over all runs of a process: sizes × networks × modes
 
 
@@ -46,22 +40,9 @@ def worth_compiling(
 ) -> bool:
     """Whether the networks are to be compiled: with "on" where it works, with "auto" if it pays.
 
-    All is tried on a copy with noise for images, so that training starts from where it would
-    have started: a few eager steps and, if ``steps`` of them are long enough, some compiled ones.
-    What these save is kept beside the compile cache, for the next run of this kind.
-
-    Args:
-        config: resolved; compile, batch_size, devices and precision count here.
-        method: with the networks that would be compiled; left as it is.
-        views: whose sizes the networks will see.
-        steps: to come.
-        device: of the run.
-        context: what the forward pass runs in, such as autocast.
-        tell: takes one line for the user.
-
-    Returns:
-        True after a compiled step has worked; False where it would not pay, where ranks would
-        have to agree on it ("auto" on several devices), or where it failed, which is told.
+    All is tried on a copy with noise for images, in ``context``, so that training starts from
+    where it would have started: eager steps and, if ``steps`` of them are long enough, compiled
+    ones. On several devices ranks would have to agree, so there "auto" is off.
     """
     world, forced = config.devices * config.num_nodes, config.compile == "on"
     if config.compile == "off" or (world > 1 and not forced):
@@ -72,36 +53,26 @@ def worth_compiling(
     labels = [torch.zeros(batch, dtype=torch.long, device=device)] if method.labelled else []
 
     def seconds() -> float:
-        begin = time.perf_counter()
+        begin = perf_counter()
         with context():
             loss = trial(images, 0.0, *labels).loss
         loss.backward()
         float(loss.detach())  # waits for the device
-        return time.perf_counter() - begin
+        return perf_counter() - begin
 
-    record = cache_folder() / "gains" / f"{_fingerprint(config, method, images)}.json"
-    known = _read_gain(record)
-    cost, gain = (COLD, GAIN) if known is None else (WARM, known)
-    eager = seconds()
-    for _ in range(2):  # the first step is slow, and most runs are short
-        if not forced and steps * eager * gain <= cost:
-            return False
-        eager = min(eager, seconds())
-    if known is None:
-        tell("compiling the networks, once for all runs of this kind")
+    eager = min(seconds(), seconds())
+    if not forced and steps * eager * GAIN <= COST:
+        return False
+    tell("compiling the networks")
     try:
         compile_networks(trial)
         with called("compiled"):
             seconds()
-            compiled = min(seconds(), seconds())
-        gain = 1.0 - compiled / eager
-        record.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(record, json.dumps({"gain": round(gain, 3)}))
+            return min(seconds(), seconds()) < eager or forced
     except Exception as error:  # no C++ compiler, no headers, a network that dynamo does not take
         why = one_line(getattr(error, "inner_exception", error), most=160)
         tell(f"not compiled, so slower than it could be: {why}")
         return False
-    return forced or gain > 0.0
 
 
 def compile_networks(method: Method) -> None:
@@ -114,7 +85,7 @@ def compile_networks(method: Method) -> None:
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # misses CUDA on a CPU
     torch._dynamo.config.recompile_limit = MANY
     torch._dynamo.config.accumulated_recompile_limit = MANY
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder()))
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
     for name, child in method.named_children():
         if name.endswith(("backbone", "head")):
             child.compile(dynamic=False)  # small crops get code of their own
@@ -126,24 +97,3 @@ def called(how: Literal["compiled", "eagerly"]) -> AbstractContextManager[Any]:
         "default" if how == "compiled" else "force_eager"
     )
     return stance
-
-
-def cache_folder() -> Path:
-    """Of compiled code, for all runs of this user on this machine."""
-    return files.cache_folder() / "compiled"
-
-
-def _fingerprint(config: RunConfig, method: Method, images: Sequence[Tensor]) -> str:
-    """Of what code is compiled for: layers, shapes, precision, the device, torch, its threads."""
-    shapes = sorted({tuple(image.shape) for image in images})
-    place = (images[0].device.type, torch.get_num_threads(), torch.__version__)
-    whole = "\n".join(map(str, (method, shapes, config.precision, *place)))
-    return hashlib.sha256(whole.encode()).hexdigest()[:24]
-
-
-def _read_gain(path: Path) -> float | None:
-    try:
-        gain = float(parse_json(path.read_bytes())["gain"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return gain
