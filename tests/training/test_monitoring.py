@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import lightning.pytorch
 import numpy as np
+import optuna
 import pytest
 import pytorch_lightning
 import torch
@@ -20,7 +22,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import radial
 from radial.data import Images
 from radial.evaluation.features import extract_layers
+from radial.evaluation.monitor import label
 from radial.metrics import view_retrieval
+from radial.metrics.registry import LAYERS, SCORES
 from radial.verdicts import WINDOW
 
 PACKAGES = {"pytorch_lightning": pytorch_lightning, "lightning": lightning.pytorch}
@@ -144,6 +148,77 @@ def test_what_it_logs_is_seen_by_stock_callbacks(pl, validates, images, tmp_path
     assert seen == [pair for pair in expected if validates or pair[0] == "train"]
 
 
+@pytest.mark.parametrize("hook", ["on_validation_end", "on_train_epoch_end"])
+def test_optuna_prunes_a_bad_trial_by_it(pl, hook, images, tmp_path) -> None:
+    """In a module that validates, when Optuna's own callback asks; else in one's own five lines."""
+    validates = hook == "on_validation_end"
+    monitor = radial.LabelFreeMonitor(images, "net.trunk")  # one for all trials
+
+    class Prune(pl.Callback):
+        def __init__(self, trial: optuna.Trial) -> None:
+            self.trial = trial
+
+    def ask(self, trainer, pl_module) -> None:
+        if not trainer.sanity_checking:
+            found = trainer.callback_metrics["view_retrieval"].item()
+            self.trial.report(found, step=trainer.current_epoch)
+            if self.trial.should_prune():
+                raise optuna.TrialPruned
+
+    setattr(Prune, hook, ask)
+
+    class Constant(pl.Callback):
+        def on_train_start(self, trainer, pl_module) -> None:
+            nn.init.zeros_(pl_module.net["trunk"][0].weight)
+
+    def objective(trial: optuna.Trial) -> float:
+        bad = [Constant()] if trial.suggest_categorical("bad", [False, True]) else []
+        trainer, _ = fit(
+            pl, tmp_path, callbacks=[monitor, Prune(trial), *bad], validates=validates,
+            max_epochs=3, steps=-1,
+        )  # fmt: skip
+        return trainer.callback_metrics["view_retrieval"].item()
+
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=1)
+    study = optuna.create_study(direction="maximize", pruner=pruner)
+    for bad in (False, True, True, False):
+        study.enqueue_trial({"bad": bad})
+    study.optimize(objective, n_trials=4)
+    told = [(trial.state.name, list(trial.intermediate_values)) for trial in study.trials]
+    whole, pruned = ("COMPLETE", [0, 1, 2]), ("PRUNED", [0])
+    assert told == [whole, pruned, pruned, whole]
+    # the second trial that is pruned ends where the first has: its only look is at the same step
+    assert study.trials[1].intermediate_values[0] < study.best_value
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_monitor_and_a_guard_begin_anew_with_each_fit(pl, steps, images, tmp_path) -> None:
+    monitor = radial.LabelFreeMonitor(images, "net.trunk", every=steps, unit="step")
+    guard = radial.CollapseGuard("head", stop=True, tell=lambda line: None)
+    guard.verdict, guard.reason, guard.stopped = "collapsed", "of another run", True
+    guard.events.append({"step": 3, "verdict": "collapsed", "reason": "of another run"})
+    guard._recent.extend([(1.0, 0.0)] * WINDOW)
+    for _ in range(2):
+        trainer, _ = fit(pl, tmp_path, callbacks=[monitor, guard], steps=steps)
+        assert "view_retrieval" in trainer.callback_metrics
+        assert (trainer.global_step, guard.verdict, guard.stopped) == (steps, "ok", False)
+        assert (guard.reason, guard.events) == ("", [])
+
+
+def test_names_are_taken_by_every_logger() -> None:
+    """W&B sorts and filters what GraphQL has as a name; MLflow, TensorBoard and Comet take more.
+
+    MLflow: alphanumerics, underscores, dashes, periods, spaces and slashes, up to 250 of them; the
+    logger of Lightning drops all others without asking.
+    """
+    asked = [*SCORES, *(f"{name}@{layer}" for name in SCORES for layer in LAYERS)]
+    told = [label(name) for name in asked]
+    for name in told:
+        assert re.fullmatch(r"[_a-zA-Z][_a-zA-Z0-9]*", name), name
+        assert len(name) <= 250
+    assert len({name.lower() for name in told}) == len(asked)  # and no two become one
+
+
 def test_a_look_is_the_score_of_its_views(images) -> None:
     backbone = network().eval()
     monitor = radial.Monitor(images, ("view_retrieval", "view_retrieval@projector"))
@@ -194,6 +269,36 @@ def test_steps_reach_the_logger_whatever_it_logs_else(pl, images, tmp_path) -> N
     lines = Path(logger.log_dir, "metrics.csv").read_text().splitlines()
     assert lines[0].split(",") == ["step", "view_retrieval"]
     assert [line.split(",")[0] for line in lines[1:]] == ["3", "6"]
+
+
+def test_steps_are_those_of_the_optimiser(pl, images, tmp_path) -> None:
+    """Five batches an epoch: steps 1 and 2 after batches 3 and 5; nothing is seen before."""
+    logger = pl.loggers.CSVLogger(tmp_path)
+    monitor = radial.LabelFreeMonitor(images, "net.trunk", every=1, unit="step")
+    fit(
+        pl, tmp_path, callbacks=[monitor], logger=logger, steps=4, max_epochs=2,
+        accumulate_grad_batches=3,
+    )  # fmt: skip
+    logger.save()
+    lines = Path(logger.log_dir, "metrics.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines[1:]] == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(("part", "given"), [("net.trunk", "(8, 8, 1, 1)"), ("several", "tuple")])
+def test_the_guard_says_what_it_cannot_read(pl, part, given, tmp_path) -> None:
+    class Several(nn.Module):
+        def forward(self, x):
+            return x, x
+
+    class Add(pl.Callback):
+        def setup(self, trainer, pl_module, stage) -> None:
+            pl_module.several = Several()
+            embed = pl_module.embed
+            pl_module.embed = lambda x: pl_module.several(embed(x))[0]
+
+    message = re.escape(f"{part} must give embeddings (B, D), not {given}")
+    with pytest.raises(ValueError, match=message):
+        fit(pl, tmp_path, callbacks=[Add(), radial.CollapseGuard(part)])
 
 
 def test_the_guard_tells_and_stops(pl, tmp_path) -> None:

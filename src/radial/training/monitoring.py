@@ -114,6 +114,9 @@ class LabelFreeMonitor(AnyCallback):
         self.monitor = Monitor(images, scores, **options)
         self._looked: int | None = None  # the step of the last look
 
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        self._looked = None  # one monitor may serve many fits, such as the trials of a search
+
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if "start_views" in self.monitor.needs and trainer.global_step == 0:
             self.monitor.begin(self._backbone(pl_module))
@@ -121,7 +124,8 @@ class LabelFreeMonitor(AnyCallback):
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self.unit == "step" and trainer.global_step % self.every == 0:
+        step = trainer.global_step  # 0 as long as gradients of the first are accumulated
+        if self.unit == "step" and step and step % self.every == 0:
             self._look(trainer, pl_module)
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -206,15 +210,20 @@ class CollapseGuard(AnyCallback):
         tell: Callable[[str], None] | None = None,
     ) -> None:
         self.embeddings, self.stop, self.tell = embeddings, stop, tell or _warn
-        self.verdict, self.reason = OK, ""
-        self.events: list[dict[str, Any]] = []
-        self.stopped, self.born_dead, self.constant = False, False, math.nan
-        self._recent: deque[tuple[float, float]] = deque(maxlen=WINDOW)  # loss, spread
-        self._rank = math.inf  # of the embeddings at the end of the last epoch
+        self.born_dead, self.constant = False, math.nan
         self._latest: Tensor | None = None
         self._hook: Any = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.verdict, self.reason, self.stopped = OK, "", False
+        self.events: list[dict[str, Any]] = []
+        self._recent: deque[tuple[float, float]] = deque(maxlen=WINDOW)  # loss, spread
+        self._rank = math.inf  # of the embeddings at the end of the last epoch
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        if trainer.global_step == 0:  # what it saw of another run says nothing of this one
+            self._begin()
         if isinstance(self.embeddings, str):
             part = _part(pl_module, self.embeddings)
             self._hook = part.register_forward_hook(self._keep)
@@ -230,7 +239,10 @@ class CollapseGuard(AnyCallback):
             self._hook.remove()
         self._hook = self._latest = None
 
-    def _keep(self, part: nn.Module, args: Any, output: Tensor) -> None:
+    def _keep(self, part: nn.Module, args: Any, output: Any) -> None:
+        if not isinstance(output, Tensor) or output.dim() != 2:
+            given = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            raise ValueError(f"{self.embeddings} must give embeddings (B, D), not {given}")
         if part.training:
             self._latest = output.detach()
 
