@@ -19,7 +19,7 @@ from radial.data.augmentations import View, recipe
 from radial.data.images import Files, Images
 from radial.evaluation.classification import knn_accuracy
 from radial.evaluation.features import Layers, NotFinite, extract, extract_layers
-from radial.evaluation.probe import logistic_regression
+from radial.evaluation.probe import few_label_probe
 
 N, STORED, SIZE = 23, 20, 16
 MEAN, STD = torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.2, 0.25, 0.3])
@@ -116,7 +116,7 @@ def test_samples_without_a_label_take_no_part() -> None:
     hidden = labels.clone()
     hidden[:4] = -1
     assert knn_accuracy(x, hidden, x, labels, k=3) == 1.0
-    assert logistic_regression(x, hidden, x, hidden) == 1.0
+    assert few_label_probe(x, hidden, x, hidden).accuracy == 1.0
     with pytest.raises(ValueError, match="need labelled samples"):
         knn_accuracy(x, torch.full((20,), -1), x, labels)
 

@@ -24,7 +24,6 @@ from radial.evaluation.logistic import Regression, leading_directions
 from radial.evaluation.probe import (
     exact_probe,
     fit_sgd,
-    logistic_regression,
     paper_probe,
     probe,
     probe_backbone,
@@ -306,7 +305,9 @@ def test_one_strength(generator) -> None:
     parts = three_parts(generator)
     x, y, _, _, test, y_test = parts
     found = exact_probe(*parts, strengths=[1.0])
-    assert found.accuracy == logistic_regression(x, y, test, y_test, strength=1.0)
+    fitting, testing = standardised(Part(x, y), Part(test, y_test))
+    predicted = Regression(fitting.x, y).fit(1.0).logits(testing.x).argmax(1)
+    assert found.accuracy == float((predicted == y_test).double().mean())
     assert len(found.path) == 1
 
 

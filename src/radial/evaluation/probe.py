@@ -302,18 +302,6 @@ def fit_sgd(
     return layer.requires_grad_(False)
 
 
-@torch.no_grad()
-def logistic_regression(
-    train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, *, strength: float = 1.0
-) -> float:
-    """Accuracy on the test samples of the exact regression at one strength, scikit-learn's C."""
-    parts = labelled(train=(train, train_labels), test=(test, test_labels))
-    known, y = _known(parts[0])
-    fitting, testing = standardised(*parts)
-    fit = Regression(fitting.x, y).fit(strength)
-    return _accuracy(fit.logits(testing.x), known, testing.labels)
-
-
 def standardised(train: Part, *others: Part) -> list[Part]:
     """Mean 0 and variance 1 over train, and 0 where it is constant; all parts to where train is."""
     unit = to_about_one(train.x, dim=0)

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from radial.checks import check_number, check_size
@@ -106,12 +108,13 @@ def mst_dimension(z: Tensor, *, seed: int = 0) -> float:
     norms = squared_norm(x)
     product = gram_matrix([x.T], len(x), x.device)  # symmetric: half of the work
     distances = (norms[:, None] + norms).sub_(product, alpha=2.0).clamp_(min=0.0).sqrt_()
+    rows = distances.cpu().numpy()  # NumPy has the quicker small steps, and picks columns quicker
     sizes = [round(len(x) * share) for share in _TREE_SIZES]
-    whole = math.log(_tree_length(distances))  # of every draw
+    whole = math.log(_tree_length(rows))  # of every draw
     log_length = torch.zeros(len(sizes), dtype=torch.float64)
     for _ in range(_TREE_DRAWS):
-        draw = torch.randperm(len(x), generator=generator).to(x.device)
-        drawn = distances[draw[: sizes[-2]]][:, draw[: sizes[-2]]]  # the smaller parts begin it
+        draw = torch.randperm(len(x), generator=generator)[: sizes[-2]].numpy()
+        drawn = rows[draw].take(draw, 1)  # the smaller parts begin it
         lengths = [math.log(_tree_length(drawn[:n, :n])) for n in sizes[:-1]]
         log_length += torch.tensor([*lengths, whole], dtype=torch.float64) / _TREE_DRAWS
     log_n = torch.tensor(sizes, dtype=torch.float64).log()
@@ -155,11 +158,8 @@ def _two_nearest(pairs: Pairs) -> Tensor:
     return found
 
 
-def _tree_length(distances: Tensor) -> float:
-    """Of the minimum spanning tree, by Prim's algorithm; NumPy has the quicker small steps."""
-    import numpy as np
-
-    rows = distances.cpu().numpy()
+def _tree_length(rows: NDArray[np.float64]) -> float:
+    """Of the minimum spanning tree of distances (n, n), by Prim's algorithm."""
     inside = np.zeros(len(rows))
     inside[0] = np.inf
     nearest = rows[0] + inside  # from the tree to each sample that is not in it yet

@@ -15,7 +15,7 @@ from torch import Tensor
 from radial.checks import check_finite, check_tensor
 
 _BLOCK = 2**24  # bytes of a block of rows
-_PANEL = 256  # columns of a Gram matrix at a time, on and right of the diagonal only
+_PANEL = 128  # columns of a Gram matrix at a time, on and right of the diagonal only
 _LARGE = 2**34  # multiplications, from which on they are tried in float32
 _FLOAT32_RANGE = 1e-12, 1e12  # of the root mean square
 _RANGE = 1e-140, 1e140  # of the largest value: squares and their sums have to fit float64
