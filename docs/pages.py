@@ -81,8 +81,7 @@ class Examples(griffe.Extension):
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links that lead out of docs/ go to the repository, those to a report to its page."""
-    markdown = re.sub(r"\]\((findings/\w+/report)\.md\)", r"](\1.html)", markdown)
+    """Links that lead out of docs/ go to the repository."""
     markdown = markdown.replace("](findings)", f"]({HOME}/tree/main/docs/findings)")
     return re.sub(r"\]\((?:\.\./)+((?:benchmarks|examples|studies|src)\b[^)]*)\)",
                   rf"]({HOME}/blob/main/\1)", markdown)  # fmt: skip
@@ -162,19 +161,18 @@ def rows(page: str, heading: str) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def findings(info: ScoreInfo) -> str:
-    head, known = rows("findings/scores/report.md", "## What choosing by a score costs")
+    head, known = rows("FINDINGS.md", "<!-- every -->")
     found = {
-        key: cells
-        for key, cells in known.items()
-        if key.split()[0] == info.name and len(key.split()) == 3
+        key: cells for key, cells in known.items() if key.strip("`").split("@")[0] == info.name
     }
     if not found:
-        return "Not among the scores of that study: it was added since."
+        return "Not among the scores of the findings."
     body = [[key, *cells] for key, cells in found.items()]
     lines = [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body)]
     return "\n".join([
-        "Rank correlation ρ with accuracy within each of five methods, twenty runs each, small and",
-        "from scratch: [what was measured, and its limits](../FINDINGS.md).", "", *lines,
+        "Rank correlation ρ with accuracy within three methods that no score was chosen on, twenty",
+        "small runs each, from scratch:",
+        "[what was measured, and its limits](../FINDINGS.md).", "", *lines,
     ])  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """What the findings confirm of each score: src/radial/scoring/confirmed.json.
 
-Runs of one method are judged as in docs/FINDINGS.md, on the methods that no score was chosen on.
+Runs of one method are judged as in docs/FINDINGS.md, in the cells that no score was chosen on.
 The other kinds of comparison are judged by pairs of runs of one study that differ in what the kind
 says: τ is the share of pairs that a score puts in the order of their accuracies minus the share
 that it does not, with a 95 % bootstrap interval over groups. A kind that no kept study has enough
@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from evidence import Evidence
 
 from radial.metrics.registry import quality
 from radial.scoring.leaderboard import ARCHITECTURES, METHODS, ONE_METHOD, ONE_RUN, SUPERVISED
 from radial.study.analysis.columns import final
+from radial.study.results import directions
 
 LABELLED = ("supervised", "supcon")
 LEAST = {METHODS: 5, ARCHITECTURES: 3, SUPERVISED: 5, ONE_RUN: 10}  # groups that it takes
@@ -26,34 +28,33 @@ COLUMNS = {METHODS: "method", ARCHITECTURES: "backbone", SUPERVISED: "method", O
 RESAMPLES = 2000
 
 
-def facts(
-    judged: pd.DataFrame, confirming: pd.DataFrame, studies: Mapping[str, pd.DataFrame],
-    better: Mapping[str, str], chosen_on: tuple[str, ...],
-) -> str:  # fmt: skip
+def facts(found: Evidence, studies: Mapping[str, pd.DataFrame], chosen_on: tuple[str, ...]) -> str:
     """The file's text.
 
     Args:
-        judged: the judgement of each score on the confirming methods.
-        confirming: the runs it is of.
-        studies: the kept results by name.
-        better: score -> which way is better.
+        found: of the confirming cells.
+        studies: the kept results by name, of studies that are complete.
         chosen_on: methods that a score was chosen on, which confirm nothing.
     """
-    scores = judged[(judged["kind"] == "score") & judged["spearman"].notna()]
+    table = found.table()
+    labelled = [name for name in found.names if "@" not in name]
     within = {
-        name: _entry("ρ", row["spearman"], row["low"], row["high"])
-        | {"p_holm": round(float(row["p_holm"]), 3), "regret1": round(float(row["regret1"]), 4)}
-        for name, row in scores.iterrows()
+        name: _entry("ρ", row["rho"], row["low"], row["high"])
+        | {
+            "p_holm": round(float(row["p_holm"]), 3),
+            "regret1": round(float(row["regret"]) / 100, 4),
+        }
+        for name, row in table.drop(index=labelled).sort_index().iterrows()
     }
-    found: dict[str, Any] = dict.fromkeys((ONE_RUN, ONE_METHOD, METHODS, ARCHITECTURES, SUPERVISED))
-    groups = sorted(confirming["method"].unique())
-    found[ONE_METHOD] = {"runs": len(confirming), "groups": groups, "scores": within}
+    told: dict[str, Any] = dict.fromkeys((ONE_RUN, ONE_METHOD, METHODS, ARCHITECTURES, SUPERVISED))
+    groups = sorted({cell.method for cell in found.cells})
+    told[ONE_METHOD] = {"runs": found.runs, "groups": groups, "scores": within}
     for kind in LEAST:
-        for runs in studies.values():
-            told = by_pairs(runs[~runs["method"].isin(chosen_on)], kind, better)
-            if told and (found[kind] is None or told["runs"] > found[kind]["runs"]):
-                found[kind] = told
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        for _, runs in sorted(studies.items()):
+            one = by_pairs(runs[~runs["method"].isin(chosen_on)], kind, directions(runs))
+            if one and (told[kind] is None or one["runs"] > told[kind]["runs"]):
+                told[kind] = one
+    return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
 
 
 def by_pairs(runs: pd.DataFrame, kind: str, better: Mapping[str, str]) -> dict[str, Any] | None:

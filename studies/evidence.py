@@ -74,12 +74,14 @@ class Evidence:
     ) -> None:
         self.names, self.seed = list(names), seed
         self.cells: list[Cell] = []
+        self.runs = 0  # that take part
         whole = runs.dropna(subset=["accuracy", *names])
         for (data, method), part in whole.groupby(["data", "method"], sort=False):
             times = part.groupby("run")[budget].nunique()
             kept = part[part["run"].isin(times.index[times == times.max()])]
             if kept["run"].nunique() < 4:
                 continue
+            self.runs += int(kept["run"].nunique())
             for when, cell in kept.sort_values("run").groupby(budget):
                 values = cell[self.names].to_numpy(dtype=np.float64)
                 accuracy = cell["accuracy"].to_numpy(dtype=np.float64)
@@ -148,8 +150,9 @@ class Evidence:
         methods = pd.DataFrame(np.tanh(self.z)).groupby([c.method for c in self.cells]).mean()
         tops = []
         for cell in self.cells:
-            better = cell.accuracy >= np.median(cell.accuracy)
-            tops.append(np.tanh(self._z(cell, np.flatnonzero(better))))
+            better = np.flatnonzero(cell.accuracy >= np.median(cell.accuracy))
+            if len(better) >= 4:
+                tops.append(np.tanh(self._z(cell, better)))
         low, high = np.tanh(np.percentile(z, [2.5, 97.5], axis=0))
         least, most = 100 * np.percentile(lost, [2.5, 97.5], axis=0)
         columns = {
@@ -157,7 +160,7 @@ class Evidence:
             "low": low,
             "high": high,
             "least": methods.min().to_numpy(),
-            "top_half": np.mean(tops, axis=0),
+            "top_half": np.mean(tops, axis=0) if tops else np.full(len(self.names), np.nan),
             "regret": 100 * np.mean([self._lost(cell) for cell in self.cells], axis=0),
             "regret_low": least,
             "regret_high": most,

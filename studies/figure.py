@@ -1,8 +1,8 @@
-"""The figure of the README and of docs/FINDINGS.md, as SVG: heads on the left, scores right."""
+"""The figure of the README and of docs/FINDINGS.md, as SVG: scores on the left, heads right."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
@@ -10,19 +10,11 @@ import pandas as pd
 
 from radial.study.analysis import paired_heads
 
-NAMES = {"simclr": "SimCLR", "moco": "MoCo v2", "byol": "BYOL", "swav": "SwAV",
-         "simsiam": "SimSiam", "pooled": "all methods"}  # fmt: skip
-OTHERS = {
-    "view_retrieval@backbone": "view retrieval",
-    "lidar@projector": "LiDAR, projector",
-    "lidar@backbone": "LiDAR, backbone",
-    "rankme@projector": "RankMe, projector",
-    "rankme@backbone": "RankMe, backbone",
-    "sns_paper@kernels": "SNS as published",
-    "sns_width@kernels": "SNS with widths",
-    "train_loss": "training loss",
-    "knn_1pct": "kNN, 1 % of the labels",
-}
+METHODS = {"simclr": "SimCLR", "moco": "MoCo v2", "byol": "BYOL", "swav": "SwAV",
+           "simsiam": "SimSiam", "pooled": "all methods"}  # fmt: skip
+SHOWN = ("view_retrieval@backbone", "acr@backbone", "info_nce@backbone", "arc@backbone",
+         "rotation_probe@backbone", "clid@backbone", "rankme@backbone", "lidar@projector",
+         "train_loss", "logistic_1pct", "knn")  # fmt: skip
 WIDTH, ROW, TOP = 920, 30, 74
 STYLE = """
 text { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #3d4451; }
@@ -48,52 +40,47 @@ class Line:
     strong: bool = False
 
 
-def draw(heads: pd.DataFrame, judged: pd.DataFrame, chosen: str) -> str:
-    """``judged``: scores on the methods that confirm; ``chosen`` is the kernel score chosen."""
-    lines = _scores(judged, chosen)
+def draw(
+    heads: pd.DataFrame, scores: pd.DataFrame, names: Mapping[str, str], labels: Container[str]
+) -> str:
+    """``scores``: the table of the confirming cells; ``labels`` are those that need labels."""
+    lines = _scores(scores, names, labels)
     height = TOP + ROW * max(len(lines), 6) + 54
     left = _panel(
-        _heads(heads), 20, 420, 100, "Does a live RBFN head match the MLP head?",
-        "accuracy of rbfn minus LightlySSL's head, points", "{:+.0f}",
+        lines, 20, 470, 185, "Which label-free score ranks runs?",
+        "Spearman ρ with accuracy within methods, where nothing was chosen", "{:+.1f}",
+        limits=(-1.0, 1.0),
     )  # fmt: skip
     right = _panel(
-        lines, 470, 430, 165, "Which label-free score ranks runs?",
-        "Spearman ρ with accuracy within methods it was not chosen on", "{:+.1f}",
-        limits=(-1.0, 1.0),
+        _heads(heads), 520, 380, 100, "Does a live RBFN head match the MLP head?",
+        "accuracy of rbfn minus LightlySSL's head, points", "{:+.0f}",
     )  # fmt: skip
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'aria-label="Left: difference in accuracy between heads; right: rank correlation of '
-        f'label-free scores with accuracy; 95 % intervals">\n<style>{STYLE}</style>\n'
+        f'aria-label="Left: rank correlation of label-free scores with accuracy; right: '
+        f'difference in accuracy between heads; 95 % intervals">\n<style>{STYLE}</style>\n'
         f"{left}{right}</svg>\n"
     )
 
 
 def _heads(runs: pd.DataFrame) -> list[Line]:
     table = paired_heads(runs, "default", "rbfn").set_index("method")
-    rows = {name: table.loc[name] for name in NAMES if name in table.index}
+    rows = {name: table.loc[name] for name in METHODS if name in table.index}
     return [
-        Line(NAMES[name], *(100 * row[key] for key in ("difference", "low", "high")), "ours",
+        Line(METHODS[name], *(100 * row[key] for key in ("difference", "low", "high")), "ours",
              strong=name == "pooled")
         for name, row in rows.items()
     ]  # fmt: skip
 
 
-def _scores(confirming: pd.DataFrame, chosen: str) -> list[Line]:
-    names = {chosen: chosen.partition("@")[0].replace("_", " ")} | OTHERS
-
-    def kind(name: str) -> str:
-        if name == chosen or name.startswith("view_retrieval"):
-            return "ours"
-        return "bad" if name.startswith("sns") else "label" if name == "knn_1pct" else "other"
-
-    found = [(name, confirming.loc[name]) for name in names if name in confirming.index]
-    return [
-        Line(names[name], *(float(row[key]) for key in ("spearman", "low", "high")), kind(name),
-             strong=name == chosen)
-        for name, row in found
-        if pd.notna(row["spearman"])
-    ]  # fmt: skip
+def _scores(table: pd.DataFrame, names: Mapping[str, str], labels: Container[str]) -> list[Line]:
+    lines = []
+    for name in (n for n in SHOWN if n in table.index):
+        kind = "ours" if name == SHOWN[0] else "label" if name in labels else "other"
+        text = "view retrieval" if name == SHOWN[0] else names[name]
+        values = (float(table.loc[name, key]) for key in ("rho", "low", "high"))
+        lines.append(Line(text, *values, kind, strong=name == SHOWN[0]))
+    return lines
 
 
 def _panel(

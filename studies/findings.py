@@ -6,45 +6,100 @@
 
 A study's results come into docs/findings with
 
-    python studies/findings.py --keep STUDY_DIRECTORY
+    python studies/findings.py --keep STUDY_DIRECTORY [--as NAME]
+
+The statistics are those of REGISTERED.md, in evidence.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-import shutil
 import sys
-import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from candidates import judge
 from confirmed import facts
+from evidence import RESAMPLES, Evidence
 from figure import draw
 
 from radial.files import write_atomically
-from radial.study.analysis import compare_scores, judge_scores, paired_heads, within
-from radial.study.analysis.columns import final
+from radial.study.analysis import paired_heads
+from radial.study.analysis.columns import BASELINES, final, numbers, oriented, with_clid
 from radial.study.analysis.peaks import t_interval
 from radial.study.audit import audit
-from radial.study.report import write_report
-from radial.study.results import directions
+from radial.study.report.write import write_table
+from radial.study.results import directions, read_runs
 
 DOCS = Path(__file__).parents[1] / "docs"
 KEPT = DOCS / "findings"
 FACTS = DOCS.parent / "src" / "radial" / "scoring" / "confirmed.json"
-METHODS = {"simclr": "SimCLR", "moco": "MoCo v2", "byol": "BYOL", "swav": "SwAV",
-           "simsiam": "SimSiam"}  # fmt: skip
+METHODS = {
+    "simclr": "SimCLR", "moco": "MoCo v2", "nnclr": "NNCLR", "byol": "BYOL", "simsiam": "SimSiam",
+    "swav": "SwAV", "dino": "DINO", "barlow_twins": "Barlow Twins", "vicreg": "VICReg",
+}  # fmt: skip
 HEADS = ("default", "mlp", "linear", "rbfn", "rbfn-normalized", "rbfn-paper")
-CHOOSING = ("simclr", "byol")  # methods that a score is chosen on; the others confirm it
-PEERS = ("rankme@projector", "rankme@backbone", "lidar@projector", "lidar@backbone")
-BASELINES = ("train_loss", "knn_1pct")
-BEST = "view_retrieval@backbone"  # no kernels needed
+CHOOSING = ("simclr", "byol")  # of study `scores`: what a score was chosen on
+DATA = {
+    "scores": "CIFAR-10 16 px",
+    "second": "Tiny-ImageNet 32 px",
+    "second64": "Tiny-ImageNet 64 px",
+    "long": "CIFAR-10 32 px",
+    "vit": "CIFAR-10 32 px, ViT",
+}
+QUOTED = ("scores",)  # what is complete; REGISTERED.md: then long, second, second64, vit
+GROWING = ("second", "long")  # shown, not yet quoted: fewer configurations than registered
+BUDGETS = (1, 3, 10, 20)  # epochs at which `long` is judged
+EARLY, LATE = 3, 20
+BEST = "view_retrieval@backbone"
+LABELS = {"knn_1pct": "kNN, 1 % of labels", "logistic_1pct": "logistic regression, 1 %",
+          "logistic_10pct": "logistic regression, 10 %", "knn": "kNN, all labels"}  # fmt: skip
+NAMES = {
+    BEST: "**view retrieval**: whitened, log rank",
+    "view_retrieval_top1@backbone": "whitened, top-1",
+    "view_retrieval_plain@backbone": "plain, log rank",
+    "acr@backbone": "plain, top-1: 1 − ACR",
+    "info_nce_whitened@backbone": "InfoNCE, whitened",
+    "info_nce@backbone": "InfoNCE",
+    "arc@backbone": "ARC",
+    "garc_mean@backbone": "GARC",
+    "rotation_probe@backbone": "rotation probe",
+    "clid@backbone": "CLID",
+    "kmeans_agreement@backbone": "agreement of k-means",
+    "alignment@backbone": "alignment",
+    "uniformity@backbone": "uniformity",
+    "rankme@projector": "RankMe, projector",
+    "rankme@backbone": "RankMe, backbone",
+    "lidar@projector": "LiDAR, projector",
+    "lidar@backbone": "LiDAR, backbone",
+    "train_loss": "training loss",
+    **LABELS,
+}
 
 
+@cache
 def kept(name: str) -> pd.DataFrame:
     return pd.read_parquet(KEPT / name / "results.parquet")
+
+
+def there(name: str) -> bool:
+    return (KEPT / name / "results.parquet").is_file()
+
+
+def keep(directory: Path, name: str) -> None:
+    """The results of a study, a row a run; rows that are kept already and not in it stay."""
+    runs = read_runs(directory).copy()  # in one block
+    runs["data"] = runs["data"].str.replace(r"^folder:.*/", "folder:", regex=True)  # no paths
+    if there(name):
+        before = kept(name)
+        stem = before["run"].astype(str).str.partition("@")[0]
+        runs = pd.concat([runs, before[~stem.isin(runs["run"])]], ignore_index=True)
+    write_table(runs, KEPT / name / "results")
+    (KEPT / name / "results.csv").unlink()
 
 
 def points(value: float, *, sign: bool = True) -> str:
@@ -56,9 +111,154 @@ def span(low: float, high: float) -> str:
     return f"{points(low)} to {points(high)}"
 
 
-def markdown(header: list[str], rows: list[list[str]]) -> str:
+def rho(value: float, low: float | None = None, high: float | None = None) -> str:
+    text = f"{value:+.2f}" if low is None else f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
+    return "–" if "nan" in text else text.replace("-", "−")
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# ------------------------------------------------------------------ which run
+
+
+def readings(name: str, label: str) -> tuple[pd.DataFrame, list[str]]:
+    """The rows of a study with its scores oriented, and which of them (nearly) every run has."""
+    runs = kept(name)
+    runs = runs[runs["accuracy"].notna()]
+    stem = runs["run"].astype(str).str.partition("@")[0]
+    cells = runs["method"] + " " + runs["epoch"].astype(int).astype(str)
+    runs, better = with_clid(runs.assign(data=cells), directions(runs))  # CLID's pool is a cell
+    better |= {k: way for k, way in BASELINES.items() if k != "steps"} | {"knn": "higher"}
+    better = {k: way for k, way in better.items() if way != "none"}
+    values = {k: oriented(numbers(runs, k), way) for k, way in better.items()}
+    frame = pd.DataFrame(values, index=runs.index)
+    frame = frame.loc[:, frame.notna().mean() > 0.95]
+    known = runs[["method", "head", "accuracy", "epoch", "verdict"]].assign(run=stem, data=label)
+    return pd.concat([known, frame], axis=1), list(frame.columns)
+
+
+@cache
+def confirming(*studies: str) -> Evidence:
+    """The cells of these studies, on which nothing was chosen."""
+    parts, names = [], None
+    for name in (name for name in studies if there(name)):
+        runs, found = readings(name, DATA[name])
+        if name == "scores":
+            runs = runs[~runs["method"].isin(CHOOSING)]
+        if name == "long":
+            runs = runs[runs["epoch"].isin(BUDGETS)]
+        parts.append(runs)
+        names = found if names is None else [n for n in names if n in found]
+    return Evidence(pd.concat(parts, ignore_index=True), names or [])
+
+
+def ranking_table(found: Evidence, names: Mapping[str, str], best: str = BEST) -> str:
+    """ρ, the least method, the better half, regret, and how far view retrieval is ahead."""
+    table, ahead = found.table(), found.ahead(best)
+    rows = []
+    for name, text in names.items():
+        if name not in table.index:
+            continue
+        row = table.loc[name]
+        behind = rho(*ahead.loc[name, ["ahead", "low", "high"]]) if name != best else ""
+        p = "" if name in LABELS else f"{row['p_holm']:.3f}".replace("0.000", "< 0.001")
+        rows.append([
+            text, rho(row["rho"], row["low"], row["high"]), rho(row["least"]),
+            rho(row["top_half"]), f"{row['regret']:.1f}", p, behind,
+        ])  # fmt: skip
+    header = ["", "ρ with accuracy", "least method", "better half", "regret@1", "p (Holm)",
+              "view retrieval is ahead by"]  # fmt: skip
+    return markdown(header, rows)
+
+
+def methods_table(found: Evidence) -> str:
+    """View retrieval's ρ in every cell."""
+    place = found.names.index(BEST)
+    values = {
+        (cell.method, cell.data, cell.budget): np.tanh(z[place])
+        for cell, z in zip(found.cells, found.z)
+    }
+    columns = list(dict.fromkeys((cell.data, cell.budget) for cell in found.cells))
+    header = ["", *(f"{data}, epoch {float(budget):.0f}" for data, budget in columns)]
+    rows = []
+    for method, text in METHODS.items():
+        cells = [values.get((method, *column)) for column in columns]
+        if any(value is not None for value in cells):
+            rows.append([text, *("" if v is None else rho(v) for v in cells)])
+    return markdown(header, rows)
+
+
+# ---------------------------------------------------------------- which epoch
+
+
+def methodwise(values: pd.Series, methods: pd.Series, seed: int = 0) -> tuple[float, float]:
+    """95 % of a mean, methods drawn with replacement, then runs within them."""
+    random = np.random.default_rng(seed)
+    groups = [values[methods == m].to_numpy() for m in methods.unique()]
+    drawn = random.integers(0, len(groups), (RESAMPLES, len(groups)))
+    means = np.array([
+        [g[random.integers(0, len(g), len(g))].mean() for g in (groups[i] for i in row)]
+        for row in drawn
+    ])  # fmt: skip
+    low, high = np.percentile(means.mean(1), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def epochs_table() -> str:
+    """What is lost by keeping one of a run's checkpoints, by rule."""
+    runs, names = readings("long", DATA["long"])
+    runs = runs.sort_values("epoch")
+    groups = [group for _, group in runs.groupby("run") if len(group) > 3]
+    methods = pd.Series([group["method"].iloc[0] for group in groups])
+    best = np.array([group["accuracy"].max() for group in groups])
+
+    def by(column: str) -> np.ndarray:
+        return np.array([g["accuracy"].iloc[g[column].to_numpy().argmax()] for g in groups])
+
+    rules = {"the last epoch": np.array([g["accuracy"].iloc[-1] for g in groups])}
+    rules["the best **view retrieval**"] = by(BEST)
+    for name, text in (("rankme@backbone", "the highest RankMe, backbone"),
+                       ("lidar@backbone", "the highest LiDAR, backbone"),
+                       ("info_nce_whitened@backbone", "the best InfoNCE, whitened"),
+                       ("rotation_probe@backbone", "the best rotation probe"),
+                       ("train_loss", "the lowest training loss"),
+                       ("logistic_1pct", "logistic regression, 1 % of labels"),
+                       ("logistic_10pct", "logistic regression, 10 %")):  # fmt: skip
+        if name in names:
+            rules[text] = by(name)
+    rules["a random one"] = np.array([g["accuracy"].mean() for g in groups])
+    rows = []
+    for text, accuracy in rules.items():
+        lost = pd.Series(100 * (best - accuracy))
+        low, high = methodwise(lost, methods)
+        rows.append([text, f"{lost.mean():.2f} ({low:.2f} to {high:.2f})", f"{lost.max():.1f}"])
+    return markdown(["what is kept of a run", "points lost", "most"], rows)
+
+
+def early_table() -> str:
+    """Scores after few epochs against accuracy at the end, within methods."""
+    runs, names = readings("long", DATA["long"])
+    end = runs[runs["epoch"] == LATE].set_index("run")["accuracy"]
+    rows = []
+    for epoch in (e for e in BUDGETS if e < LATE):
+        part = runs[(runs["epoch"] == epoch) & runs["run"].isin(end.index)]
+        part = part.assign(then=part["accuracy"], accuracy=part["run"].map(end))
+        shown = [n for n in (BEST, "train_loss", "rankme@backbone", "logistic_1pct", "then")
+                 if n in [*names, "then"]]  # fmt: skip
+        table = Evidence(part, shown).table()
+        for name in shown:
+            row = table.loc[name]
+            text = NAMES.get(name, "accuracy at that time")
+            rows.append([f"{epoch}", text, rho(row["rho"], row["low"], row["high"]),
+                         f"{row['regret']:.1f}"])  # fmt: skip
+    header = ["after epoch", "by", f"ρ with accuracy after {LATE}", "regret@1"]
+    return markdown(header, rows)
+
+
+# ---------------------------------------------------------------- which head
 
 
 def heads_table(runs: pd.DataFrame) -> str:
@@ -69,120 +269,91 @@ def heads_table(runs: pd.DataFrame) -> str:
         low, high = t_interval(found, 1 / float(runs["test_samples"].min()))
         return f"{points(found.mean(), sign=False)} ± {50 * (high - low):.1f}"
 
-    rows = [[METHODS[m], *(cell(m, head) for head in HEADS)] for m in METHODS]
+    methods = [m for m in METHODS if m in set(runs["method"])]
+    rows = [[METHODS[m], *(cell(m, head) for head in HEADS)] for m in methods]
     return markdown(["", *(f"`{head}`" for head in HEADS)], rows)
 
 
 def pairs_table(runs: pd.DataFrame) -> str:
-    """Every head minus the default head, by method and pooled."""
+    """Every head minus the default head: by method, pairs alike, and methods as clusters."""
     tables = {head: paired_heads(runs, "default", head).set_index("method") for head in HEADS[1:]}
     rows = []
-    for method in [*METHODS, "pooled"]:
+    for method in [*(m for m in METHODS if m in set(runs["method"])), "pooled"]:
         cells = [tables[head].loc[method] for head in HEADS[1:]]
         texts = [f"{points(c['difference'])} ({span(c['low'], c['high'])})" for c in cells]
-        name = "**all**" if method == "pooled" else METHODS[method]
-        rows.append([name, *texts])
+        rows.append(["pairs alike" if method == "pooled" else METHODS[method], *texts])
+    wide = runs.pivot_table(index=["method", "seed"], columns="head", values="accuracy")
+    texts = []
+    for head in HEADS[1:]:
+        gain = (wide[head] - wide["default"]).reset_index()
+        low, high = methodwise(gain[0], gain["method"])
+        texts.append(f"**{points(gain[0].mean())}** ({span(low, high)})")
+    rows.append(["**methods as clusters**", *texts])
     return markdown(["", *(f"`{head}`" for head in HEADS[1:])], rows)
 
 
-def halves(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    chosen = runs["method"].isin(CHOOSING)
-    return {"choosing": runs[chosen], "confirming": runs[~chosen], "all": runs}
-
-
-def judged(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The judgement of every score, by half of the methods; directions are the registry's."""
-    better = directions(runs)
-    return {
-        name: judge_scores(part.reset_index(drop=True), better).set_index("score")
-        for name, part in halves(final(runs)).items()
-    }
-
-
-def best_kernel_score(choosing: pd.DataFrame) -> str:
-    """The one with the highest mean ρ on the methods that scores are chosen on."""
-    kernels = [score for score in choosing.index if score.endswith("@kernels")]
-    return str(choosing.loc[kernels, "spearman"].idxmax())
-
-
-def scores_table(found: dict[str, pd.DataFrame], most: int = 10) -> str:
-    """The chosen kernel score, the best on the choosing half, the peers and the baselines."""
-    choosing = found["choosing"]
-    ranked = choosing[choosing["kind"] == "score"].sort_values("spearman", ascending=False)
-    chosen = best_kernel_score(choosing)
-    names = [chosen, *ranked.index[:most], *(n for n in ranked.index if n.startswith("sns"))]
-    names += [*PEERS, *BASELINES]
+def learns_table() -> str:
+    """Do the new methods learn: accuracy beside the untrained backbone's."""
     rows = []
-    for name in dict.fromkeys(names):
-        row = [f"**`{name}`**" if name == chosen else f"`{name}`"]
-        for half in ("choosing", "confirming"):
-            entry = found[half].loc[name]
-            row.append(f"{entry['spearman']:+.2f} ({entry['low']:+.2f} to {entry['high']:+.2f})")
-            row.append(points(entry["regret1"], sign=False))
-        entry = found["confirming"].loc[name]
-        row.append(points(entry["regret3"], sign=False))
-        row.append("–" if np.isnan(entry["p_holm"]) else f"{entry['p_holm']:.3f}")
-        row.append(f"{entry['pooled_spearman']:+.2f}")
-        row = ["–" if "nan" in cell else cell for cell in row]
-        rows.append([text.replace("-", "−") if i else text for i, text in enumerate(row)])
-    header = ["score", "ρ choosing", "regret@1", "ρ confirming", "regret@1", "regret@3", "p (Holm)",
-              "pooled ρ"]  # fmt: skip
-    return markdown(header, rows)
-
-
-def methods_table(runs: pd.DataFrame, names: list[str]) -> str:
-    table = within(final(runs), directions(runs)).set_index(["score", "method"])["spearman"]
-    rows = [
-        [f"`{name}`", *(f"{table[name, m]:+.2f}".replace("-", "−") for m in METHODS)]
-        for name in names
-    ]
-    return markdown(["score", *METHODS.values()], rows)
-
-
-def ahead_table(runs: pd.DataFrame, chosen: str) -> str:
-    """The chosen score's ρ minus that of its peers, paired, on the methods that confirm."""
-    part = halves(final(runs))["confirming"].reset_index(drop=True)
-    table = compare_scores(part, directions(runs), [*PEERS, *BASELINES])
-    rows = []
-    for peer in (*PEERS, *BASELINES):
-        one = table[(table["a"] == chosen) & (table["b"] == peer)].iloc[0]
-        text = f"{one['difference']:+.2f} ({one['low']:+.2f} to {one['high']:+.2f})"
-        rows.append([f"`{peer}`", text.replace("-", "−")])
-    return markdown([f"`{chosen}` minus", "ρ, confirming methods"], rows)
+    for name, network in (("learns", "ResNet-9"), ("learns-vit", "ViT-nano")):
+        if there(name):
+            runs = final(kept(name))
+            for method in (m for m in METHODS if m in set(runs["method"])):
+                part = runs[runs["method"] == method].set_index("head")
+                cells = [points(part["accuracy"].get(h, np.nan), sign=False)
+                         for h in ("default", "rbfn")]  # fmt: skip
+                start = points(part["start_accuracy"].iloc[0], sign=False)
+                rows.append([network, METHODS[method], start, *cells])
+    return markdown(["", "", "untrained", "`default`", "`rbfn`"], rows)
 
 
 def published_table(runs: pd.DataFrame) -> str:
     """Pooled correlations of the SNS forms with accuracy, with and without unlearned runs."""
-    found = audit(final(runs), directions(runs)).correlations
-    table = found.set_index("score")
-    names = [name for name in ("sns_paper@kernels", "sns_width@kernels", "sns_width_raw@kernels")
-             if name in table.index]  # fmt: skip
+    table = audit(final(runs), directions(runs)).correlations.set_index("score")
     rows = []
-    for name in names:
+    for name in ("sns_paper@kernels", "sns_width@kernels"):
         one = table.loc[name]
-        figures = [f"{one[f'{kind}_{part}']:+.2f}".replace("-", "−")
+        figures = [rho(one[f"{kind}_{part}"])
                    for kind in ("pearson", "spearman") for part in ("all", "left")]  # fmt: skip
-        figures = ["–" if "nan" in figure else figure for figure in figures]
         rows.append([f"`{name}`", *figures, f"{one['n_all']:.0f}", f"{one['n_left']:.0f}"])
     header = ["score", "Pearson, all", "Pearson, learned", "Spearman, all", "Spearman, learned",
               "runs", "learned"]  # fmt: skip
     return markdown(header, rows)
 
 
+# ------------------------------------------------------------------- the page
+
+
 def tables() -> dict[str, str]:
-    found: dict[str, str] = {}
-    heads, scores = kept("heads"), kept("scores")
-    found["heads"], found["pairs"] = heads_table(heads), pairs_table(heads)
-    judgement = judged(scores)
-    chosen = best_kernel_score(judgement["choosing"])
-    found["scores"] = scores_table(judgement)
-    found["methods"] = methods_table(scores, [chosen, BEST, *PEERS, *BASELINES])
-    found["ahead"] = ahead_table(scores, chosen)
-    found["published"] = published_table(kept("published"))
-    return found
+    found, growing, heads = confirming(*QUOTED), confirming(*GROWING), kept("heads")
+    every = {n: f"`{n}`" for n in found.table()["rho"].sort_values(ascending=False).index}
+    return {
+        "ranking": ranking_table(found, NAMES),
+        "candidates": candidates_table(),
+        "growing": ranking_table(growing, NAMES),
+        "methods": methods_table(growing),
+        "epochs": epochs_table(),
+        "early": early_table(),
+        "heads": heads_table(heads),
+        "pairs": pairs_table(heads),
+        "learns": learns_table(),
+        "published": published_table(kept("published")),
+        "every": ranking_table(found, every),
+    }
 
 
-def filled(text: str, found: dict[str, str]) -> str:
+def candidates_table(most: int = 8) -> str:
+    """The best candidates on the hundred runs of `scores`, view retrieval among them."""
+    table = judge(KEPT / "candidates" / "scores.parquet", KEPT / "scores" / "results.parquet", [])
+    rows = [
+        [row["candidate"], rho(row["rho"]), rho(row["least"]), rho(row["top half"]),
+         f"{row['regret']:.1f}", rho(row["colour"])]
+        for _, row in table.head(most).iterrows()
+    ]  # fmt: skip
+    return markdown(["", "ρ", "least method", "better half", "regret@1", "worth of colour"], rows)
+
+
+def filled(text: str, found: Mapping[str, str]) -> str:
     """``text`` with every table between its two markers."""
     for name, table in found.items():
         begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
@@ -193,38 +364,22 @@ def filled(text: str, found: dict[str, str]) -> str:
     return text
 
 
-def keep(directory: Path) -> None:
-    """Results and report pages of a study, small enough to be kept."""
-    place = KEPT / directory.name
-    with tempfile.TemporaryDirectory() as scratch:
-        write_report(
-            directory,
-            html=place / "report.html",
-            markdown=place / "report.md",
-            tables=scratch,
-            small=True,
-        )
-        shutil.copyfile(Path(scratch) / "runs.parquet", place / "results.parquet")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="change nothing")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="take in a study's results")
+    parser.add_argument("--as", dest="name", help="of what is taken in, if not the directory's")
     options = parser.parse_args()
     if options.keep is not None:
-        keep(options.keep)
+        keep(options.keep, options.name or options.keep.name)
         return 0
-    found = tables()
-    page = DOCS / "FINDINGS.md"
-    made = {page: filled(page.read_text(encoding="utf-8"), found)}
-    judgement = judged(kept("scores"))
-    chosen = best_kernel_score(judgement["choosing"])
-    made[DOCS / "findings.svg"] = draw(kept("heads"), judgement["confirming"], chosen)
-    runs = kept("scores")
-    studies = {path.parent.name: pd.read_parquet(path) for path in KEPT.glob("*/results.parquet")}
-    confirming = halves(final(runs))["confirming"]
-    made[FACTS] = facts(judgement["confirming"], confirming, studies, directions(runs), CHOOSING)
+    page, found = DOCS / "FINDINGS.md", confirming(*QUOTED)
+    studies = {name: kept(name) for name in (*QUOTED, "heads", "published", "tune")}
+    made = {
+        page: filled(page.read_text(encoding="utf-8"), tables()),
+        DOCS / "findings.svg": draw(kept("heads"), found.table(), NAMES, LABELS),
+        FACTS: facts(found, studies, CHOOSING),
+    }
     stale = [
         path
         for path, text in made.items()

@@ -7,14 +7,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import spearmanr
 
 from radial.metrics.registry import SCORES
 from radial.study.plan import read_study
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "studies"))
+
+import evidence  # noqa: E402
+from evidence import Evidence  # noqa: E402
+
 STUDIES = {"tune": 30, "heads": 90, "scores": 100, "published": 27}
+GROWING = {"second": 10, "long": 8}  # configurations a method, once it is complete
 
 
 def test_tables_and_figure_are_those_of_the_results() -> None:
@@ -35,6 +43,21 @@ def test_the_results_are_of_the_study(name: str) -> None:
     assert sorted(kept["run"]) == sorted(planned)
 
 
+@pytest.mark.parametrize("name", GROWING)
+def test_a_growing_study_grows_as_registered(name: str) -> None:
+    """What is kept of each method are the first of its registered configurations."""
+    kept = pd.read_parquet(ROOT / "docs" / "findings" / name / "results.parquet")
+    runs = kept["run"].str.partition("@")[0].unique()
+    changes = [f"data={kept['data'].iloc[0]}"]
+    plan = read_study(ROOT / "studies" / f"{name}.yaml", changes)
+    by_method: dict[str, list[str]] = {}
+    for run in plan.runs():
+        by_method.setdefault(run.config.method, []).append(run.id)
+    assert {len(ids) for ids in by_method.values()} == {GROWING[name]}
+    assert set(runs) <= {run for ids in by_method.values() for run in ids}
+    assert len(kept["run"]) == kept["run"].nunique()
+
+
 def test_every_page_that_is_linked_is_there() -> None:
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("[A-Z]*.md"))):
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
@@ -51,3 +74,64 @@ def test_the_readme_is_short_and_counts_right() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"| {len(SCORES)}, with intervals |" in text
     assert len(text.splitlines()) < 150
+
+
+def pool(seed: int = 0) -> pd.DataFrame:
+    """Three methods on two data sets, eight runs each: scores that know all, much and nothing."""
+    random = np.random.default_rng(seed)
+    rows = [
+        {"data": data, "method": method, "run": f"{data}{method}{run}", "epoch": 1,
+         "accuracy": (accuracy := random.uniform()), "all": 2 * accuracy,
+         "much": accuracy + random.normal(0, 0.15), "nothing": random.normal()}
+        for data in "CT" for method in "abc" for run in range(8)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "RESAMPLES", 500)
+    monkeypatch.setattr(evidence, "PERMUTATIONS", 500)
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_registered_statistics() -> None:
+    """ρ as scipy's, averaged by Fisher's z; perfect and blind scores are told apart."""
+    runs = pool()
+    found = Evidence(runs, ["all", "much", "nothing"])
+    table = found.table()
+    rhos = [spearmanr(part["much"], part["accuracy"])[0]
+            for _, part in runs.groupby(["data", "method"])]  # fmt: skip
+    assert table.loc["much", "rho"] == pytest.approx(np.tanh(np.arctanh(rhos).mean()), abs=1e-12)
+    assert (table["low"] <= table["rho"]).all()
+    assert (table["rho"] <= table["high"] + 1e-12).all()
+    assert table.loc["all", "regret"] == 0 < table.loc["nothing", "regret"]
+    assert table.loc["all", "p_holm"] == pytest.approx(3 / 501)  # the least there is, times three
+    assert table.loc["nothing", "p_holm"] > 0.05
+    ahead = found.ahead("much")
+    assert ahead.loc["nothing", "low"] > 0 > ahead.loc["all", "high"]
+    assert found.runs == 48
+
+
+@pytest.mark.usefixtures("quick")
+def test_methods_are_what_is_resampled() -> None:
+    """A score that is right for two methods and wrong for one has a wide interval."""
+    runs = pool()
+    one = runs.assign(mixed=np.where(runs["method"] == "c", -runs["all"], runs["all"]))
+    table = Evidence(one, ["mixed"]).table()
+    assert table.loc["mixed", "low"] < 0 < table.loc["mixed", "high"]
+    assert table.loc["mixed", "least"] < -0.9
+
+
+def test_runs_that_lack_a_budget_or_a_score_take_no_part() -> None:
+    runs = pd.concat([pool(), pool().assign(epoch=3)], ignore_index=True)
+    runs.loc[0, "all"] = np.nan
+    found = Evidence(runs, ["all"])
+    assert sorted({len(cell.accuracy) for cell in found.cells}) == [7, 8]
+    assert len(found.cells) == 12
+
+
+def test_adjusted_p_values() -> None:
+    """Holm's own: sorted p times n, n − 1, …, never falling, at most 1."""
+    assert evidence.holm(np.array([0.01, 0.04, 0.03])) == pytest.approx([0.03, 0.06, 0.06])
+    assert evidence.holm(np.array([0.9, 0.8])) == pytest.approx([1.0, 1.0])
