@@ -8,17 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from radial.checks import needs
-from radial.cli.terminal import (
-    NAMES,
-    NUMBER,
-    POSITIVE,
-    WHOLE,
-    Bars,
-    Commands,
-    Parser,
-    Run,
-    warn,
-)
+from radial.cli.terminal import NAMES, NUMBER, POSITIVE, WHOLE, Bars, Commands, Parser, Run, warn
 from radial.open_images.catalogue import PRESETS
 from radial.open_images.manifest import SUFFIXES
 
@@ -33,18 +23,8 @@ def sample(parser: Parser) -> Run:
     add("--classes", type=_classes, help="how many, or names with commas; 10")
     add("--choice", help="largest (as published) or random, of a number of classes")
     add("--minimum", type=POSITIVE, metavar="N", help="images that a class must have")
-    add(
-        "--per-class",
-        type=POSITIVE,
-        metavar="N",
-        help="of each class; the smallest's",
-    )
-    add(
-        "--reserves",
-        type=WHOLE,
-        metavar="N",
-        help="more of each class, for those gone; all",
-    )
+    add("--per-class", type=POSITIVE, metavar="N", help="of each class; the smallest's")
+    add("--reserves", type=WHOLE, metavar="N", help="more of each class, for those gone; all")
     add("--seed", type=WHOLE, metavar="N", help="of the choice; 42")
     add("--exclude-imagenet", action="store_true", help="no synonyms of ImageNet-1K categories")
     add("--exclude-overlapping", action="store_true", help="no kinds or parts of a class taken")
@@ -101,12 +81,7 @@ def fetch(parser: Parser) -> Run:
     add = parser.add_argument
     add("manifest", type=Path, help="file that sample wrote, or its directory")
     add("--out", type=Path, required=True, help="directory of the class folders")
-    add(
-        "--size",
-        type=POSITIVE,
-        metavar="N",
-        help="short side to shrink to on arrival",
-    )
+    add("--size", type=POSITIVE, metavar="N", help="short side to shrink to on arrival")
     add("--connections", type=POSITIVE, metavar="N", help="at the same time; 16")
     add("--retries", type=WHOLE, metavar="N", help="of each image; 5")
     add("--timeout", type=NUMBER, metavar="X", help="seconds without an answer; 30")

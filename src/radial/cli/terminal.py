@@ -150,9 +150,10 @@ POSITIVE = Kind(int, least=1)
 
 
 def described(kind: type[Any]) -> dict[str, str]:
-    """What the ``Args`` section of a class's docstring says of each argument."""
-    section = (kind.__doc__ or "").partition("Args:\n")[2].partition("\n\n")[0]
-    found = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", section, flags=re.MULTILINE)
+    """What the ``Args`` sections of a class and its bases say of each argument."""
+    told = (base.__doc__ or "" for base in reversed(kind.__mro__))
+    sections = "\n".join(doc.partition("Args:\n")[2].partition("\n\n")[0] for doc in told)
+    found = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", sections, flags=re.MULTILINE)
     return {name: " ".join(text.split()).rstrip(".") for name, text in found}
 
 

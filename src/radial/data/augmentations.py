@@ -81,10 +81,7 @@ def _shrunk(*views: View) -> tuple[View, ...]:
 
 
 RECIPES: dict[str, Recipe] = {
-    "simclr": Recipe(
-        published=2 * (_simclr(),),
-        small=2 * _shrunk(_simclr(strength=0.5)),
-    ),
+    "simclr": Recipe(published=2 * (_simclr(),), small=2 * _shrunk(_simclr(strength=0.5))),
     "moco": Recipe(published=(_MOCO, _MOCO), small=_shrunk(_MOCO, _MOCO)),
     "byol": Recipe(published=_BYOL_PAIR, small=_shrunk(*_BYOL_PAIR)),
     "swav": Recipe(

@@ -142,8 +142,7 @@ def contact_sheet(
     mask = _rounded(size)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         chosen = pool.map(
-            lambda rows: list(_readable(files, rows, layout.per_class, size, seed)),
-            groups.values(),
+            lambda rows: list(_readable(files, rows, layout.per_class, size, seed)), groups.values()
         )
         for number, ((name, rows), images) in enumerate(zip(groups.items(), chosen)):
             _write_block(sheet, layout, number, printable(name), len(rows))

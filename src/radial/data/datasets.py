@@ -29,7 +29,7 @@ from radial.files import cache_folder
 SPLITS = ("auto", "paper", "own")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DatasetInfo:
     """``load`` takes PATH, or the root of downloads, and the split asked for."""
 
@@ -46,71 +46,30 @@ class DatasetInfo:
         return f"{self.name}:PATH" if self.takes_path else self.name
 
 
-DATASETS = {
-    info.name: info
-    for info in (
-        DatasetInfo(
-            name="digits",
-            description="1,797 handwritten digits that come with scikit-learn",
-            load=lambda root, split: open_digits(),
-            image_size=32,
-        ),
-        DatasetInfo(
-            name="folder",
-            description="image files: train/, val/ and test/, or a folder a class, or unlabelled",
-            load=lambda path, split: open_folder(path),
-            takes_path=True,
-            named_by_path=True,
-        ),
-        DatasetInfo(
-            name="cifar10",
-            description="60,000 images in 10 classes, 32 px",
-            load=lambda root, split: open_cifar(root, "cifar10"),
-            image_size=32,
-        ),
-        DatasetInfo(
-            name="cifar100",
-            description="60,000 images in 100 classes, 32 px",
-            load=lambda root, split: open_cifar(root, "cifar100"),
-            image_size=32,
-        ),
-        DatasetInfo(
-            name="stl10",
-            description="13,000 labelled and 100,000 unlabelled images, 96 px",
-            load=lambda root, split: open_stl10(root, labelled_only=split == "paper"),
-            image_size=96,
-        ),
-        DatasetInfo(
-            name="fashion-mnist",
-            description="70,000 pieces of clothing in 10 classes, 28 px, padded to 32",
-            load=lambda root, split: open_fashion_mnist(root),
-            image_size=32,
-        ),
-        DatasetInfo(
-            name="imagenet",
-            description="ImageNet-1k as train/ and val/ with a folder a synset",
-            load=lambda path, split: open_imagenet(path),
-            image_size=224,
-            takes_path=True,
-        ),
-        DatasetInfo(
-            name="imagenet100",
-            description="the 100 synsets of ImageNet-100, out of the same folders",
-            load=lambda path, split: open_imagenet(path, IMAGENET100),
-            image_size=224,
-            takes_path=True,
-        ),
-        DatasetInfo(
-            name="open-images",
-            description="a subset of Open Images V7 as `radial data open-images fetch` writes it",
-            load=lambda path, split: open_subset(path),
-            image_size=224,
-            takes_path=True,
-            named_by_path=True,
-            split=split_published,
-        ),
-    )
-}
+_LISTED = (
+    DatasetInfo("digits", "1,797 handwritten digits that come with scikit-learn",
+                lambda root, split: open_digits(), 32),
+    DatasetInfo("folder",
+                "image files: train/, val/ and test/, or a folder a class, or unlabelled",
+                lambda path, split: open_folder(path), takes_path=True, named_by_path=True),
+    DatasetInfo("cifar10", "60,000 images in 10 classes, 32 px",
+                lambda root, split: open_cifar(root, "cifar10"), 32),
+    DatasetInfo("cifar100", "60,000 images in 100 classes, 32 px",
+                lambda root, split: open_cifar(root, "cifar100"), 32),
+    DatasetInfo("stl10", "13,000 labelled and 100,000 unlabelled images, 96 px",
+                lambda root, split: open_stl10(root, labelled_only=split == "paper"), 96),
+    DatasetInfo("fashion-mnist", "70,000 pieces of clothing in 10 classes, 28 px, padded to 32",
+                lambda root, split: open_fashion_mnist(root), 32),
+    DatasetInfo("imagenet", "ImageNet-1k as train/ and val/ with a folder a synset",
+                lambda path, split: open_imagenet(path), 224, takes_path=True),
+    DatasetInfo("imagenet100", "the 100 synsets of ImageNet-100, out of the same folders",
+                lambda path, split: open_imagenet(path, IMAGENET100), 224, takes_path=True),
+    DatasetInfo("open-images",
+                "a subset of Open Images V7 as `radial data open-images fetch` writes it",
+                lambda path, split: open_subset(path), 224, takes_path=True, named_by_path=True,
+                split=split_published),
+)  # fmt: skip
+DATASETS = {info.name: info for info in _LISTED}
 
 
 def load_data(

@@ -20,16 +20,7 @@ from torch import Tensor
 
 from radial.checks import DataError, one_line
 from radial.data.datasets import DATASETS, prepared
-from radial.data.images import (
-    Collection,
-    Data,
-    Files,
-    Pixels,
-    Readable,
-    Split,
-    split_paper,
-    square,
-)
+from radial.data.images import Collection, Data, Files, Pixels, Readable, Split, split_paper, square
 from radial.pictures import read_picture, rgb
 
 IMAGE_COLUMNS = ("image", "img", "pixel_values", "x")

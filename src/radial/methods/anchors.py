@@ -13,16 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from radial.checks import check_size
-from radial.methods.base import (
-    Method,
-    Output,
-    check_temperature,
-    check_view_count,
-    embedding_dim,
-    gathered,
-    no_autocast,
-    rank,
-)
+from radial.methods import base
+from radial.methods.base import Method, Output
 from radial.verdicts import constant_loss
 
 
@@ -43,15 +35,15 @@ class CrossEntropy(Method):
     ) -> None:
         super().__init__(backbone, projection_head)
         check_size("classes", classes, minimum=2)
-        self.classifier = nn.Linear(embedding_dim(projection_head), classes)
+        self.classifier = nn.Linear(base.embedding_dim(projection_head), classes)
 
     def forward(
         self, views: Sequence[Tensor], progress: float = 0.0, labels: Tensor | None = None
     ) -> Output:
-        check_view_count(views)
+        base.check_view_count(views)
         labels = given(labels)
         z0, z1 = (self.project(view) for view in views)
-        with no_autocast(z0):
+        with base.no_autocast(z0):
             losses = [F.cross_entropy(self.classifier(z), labels) for z in (z0, z1)]
             return Output(torch.stack(losses).mean(), z0.detach())
 
@@ -81,20 +73,20 @@ class SupCon(Method):
         self, backbone: nn.Module, projection_head: nn.Module, *, temperature: float = 0.1
     ) -> None:
         super().__init__(backbone, projection_head)
-        check_temperature(temperature)
+        base.check_temperature(temperature)
         self.temperature = temperature
 
     def forward(
         self, views: Sequence[Tensor], progress: float = 0.0, labels: Tensor | None = None
     ) -> Output:
-        check_view_count(views)
+        base.check_view_count(views)
         labels = given(labels)
         z0, z1 = (self.project(view) for view in views)
-        with no_autocast(z0):
+        with base.no_autocast(z0):
             unit = [F.normalize(z, dim=1) for z in (z0, z1)]
-            everyone = torch.cat([gathered(u) for u in unit])  # (2BW, d)
-            classes = gathered(labels)
-            rows = torch.arange(len(labels), device=labels.device) + rank() * len(labels)
+            everyone = torch.cat([base.gathered(u) for u in unit])  # (2BW, d)
+            classes = base.gathered(labels)
+            rows = torch.arange(len(labels), device=labels.device) + base.rank() * len(labels)
             itself = torch.cat([rows, rows + len(classes)])[:, None]
             logits = torch.cat(unit) @ everyone.T / self.temperature
             log_p = logits.scatter(1, itself, -math.inf).log_softmax(1)

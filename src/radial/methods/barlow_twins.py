@@ -10,15 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from radial.methods.base import (
-    Method,
-    Output,
-    check_view_count,
-    check_weight,
-    embedding_dim,
-    gathered,
-    no_autocast,
-)
+from radial.methods import base
+from radial.methods.base import Method, Output
 from radial.verdicts import constant_loss
 
 
@@ -43,19 +36,19 @@ class BarlowTwins(Method):
         self, backbone: nn.Module, projection_head: nn.Module, *, redundancy: float = 5e-3
     ) -> None:
         super().__init__(backbone, projection_head)
-        check_weight("redundancy", redundancy)
+        base.check_weight("redundancy", redundancy)
         self.redundancy = redundancy
 
     def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
-        check_view_count(views)
+        base.check_view_count(views)
         z0, z1 = (self.project(view) for view in views)
-        with no_autocast(z0):
-            loss = barlow_twins_loss(gathered(z0), gathered(z1), self.redundancy)
+        with base.no_autocast(z0):
+            loss = barlow_twins_loss(base.gathered(z0), base.gathered(z1), self.redundancy)
         return Output(loss, z0.detach())
 
     def constant_loss(self, batch: int) -> float:
         """C = 0: one for each element of the diagonal."""
-        return constant_loss(self.name, output_dim=embedding_dim(self.projection_head))
+        return constant_loss(self.name, output_dim=base.embedding_dim(self.projection_head))
 
 
 def barlow_twins_loss(z0: Tensor, z1: Tensor, redundancy: float) -> Tensor:

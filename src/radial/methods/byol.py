@@ -11,17 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from radial.methods.base import (
-    Method,
-    Output,
-    check_momentum,
-    check_view_count,
-    cosine_momentum,
-    ema_update,
-    full,
-    momentum_copy,
-    no_autocast,
-)
+from radial.methods import base
+from radial.methods.base import Method, Output
 from radial.verdicts import constant_loss
 
 
@@ -51,25 +42,25 @@ class BYOL(Method):
         momentum: float = 0.996,
     ) -> None:
         super().__init__(backbone, projection_head)
-        check_momentum(momentum)
+        base.check_momentum(momentum)
         self.prediction_head = prediction_head
         self.momentum = momentum
-        self.target_backbone = momentum_copy(backbone)
-        self.target_head = momentum_copy(projection_head)
+        self.target_backbone = base.momentum_copy(backbone)
+        self.target_head = base.momentum_copy(projection_head)
 
     def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
-        check_view_count(views)
+        base.check_view_count(views)
         z0, z1 = (self.project(view) for view in views)
-        p0, p1 = full(self.prediction_head(z0)), full(self.prediction_head(z1))
+        p0, p1 = base.full(self.prediction_head(z0)), base.full(self.prediction_head(z1))
         with torch.no_grad():
-            t0, t1 = (full(self.target_head(self.target_backbone(view))) for view in views)
-        with no_autocast(z0):
+            t0, t1 = (base.full(self.target_head(self.target_backbone(view))) for view in views)
+        with base.no_autocast(z0):
             return Output(symmetric_cosine(p0, p1, t0, t1), z0.detach())
 
     def after_step(self, progress: float) -> None:
-        momentum = cosine_momentum(self.momentum, progress)
-        ema_update(self.target_backbone, self.backbone, momentum)
-        ema_update(self.target_head, self.projection_head, momentum)
+        momentum = base.cosine_momentum(self.momentum, progress)
+        base.ema_update(self.target_backbone, self.backbone, momentum)
+        base.ema_update(self.target_head, self.projection_head, momentum)
 
     def constant_loss(self, batch: int) -> float:
         """All cosines are 1."""

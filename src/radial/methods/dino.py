@@ -14,20 +14,8 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 
 from radial.checks import check_size
-from radial.methods.base import (
-    Method,
-    Output,
-    check_momentum,
-    check_temperature,
-    check_view_count,
-    cosine_momentum,
-    ema_update,
-    embedding_dim,
-    full,
-    momentum_copy,
-    no_autocast,
-    world_size,
-)
+from radial.methods import base
+from radial.methods.base import Method, Output
 from radial.rbf.functions import squared_euclidean
 from radial.verdicts import constant_loss
 
@@ -78,28 +66,28 @@ class DINO(Method):
         frozen: float = 0.01,
     ) -> None:
         super().__init__(backbone, projection_head)
-        check_temperature(temperature)
-        check_temperature(teacher_temperature, "teacher_temperature")
-        check_momentum(momentum)
-        check_momentum(center_momentum, "center_momentum")
+        base.check_temperature(temperature)
+        base.check_temperature(teacher_temperature, "teacher_temperature")
+        base.check_momentum(momentum)
+        base.check_momentum(center_momentum, "center_momentum")
         check_size("prototypes", prototypes, minimum=2)
         if not 0.0 <= frozen <= 1.0:
             raise ValueError(f"frozen must lie between 0 and 1, not {frozen!r}")
         self.temperature, self.teacher_temperature = temperature, teacher_temperature
         self.momentum, self.center_momentum, self.frozen = momentum, center_momentum, frozen
         form = RadialPrototypes if radial else CosinePrototypes
-        self.prototypes = form(embedding_dim(projection_head), prototypes)
-        self.teacher_backbone = momentum_copy(backbone)
-        self.teacher_head = momentum_copy(projection_head)
-        self.teacher_prototypes = momentum_copy(self.prototypes)
+        self.prototypes = form(base.embedding_dim(projection_head), prototypes)
+        self.teacher_backbone = base.momentum_copy(backbone)
+        self.teacher_head = base.momentum_copy(projection_head)
+        self.teacher_prototypes = base.momentum_copy(self.prototypes)
         self.register_buffer("center", torch.zeros(prototypes))
 
     def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
-        check_view_count(views, crops=True)
+        base.check_view_count(views, crops=True)
         z = [self.project(view) for view in views]
         with torch.no_grad():
-            t = [full(self.teacher_head(self.teacher_backbone(view))) for view in views[:2]]
-        with no_autocast(z[0]):
+            t = [base.full(self.teacher_head(self.teacher_backbone(view))) for view in views[:2]]
+        with base.no_autocast(z[0]):
             student = [F.log_softmax(self.prototypes(e) / self.temperature, -1) for e in z]
             with torch.no_grad():
                 scores = torch.stack([self.teacher_prototypes(e) for e in t])  # (2, B, K)
@@ -108,7 +96,7 @@ class DINO(Method):
             terms = [-(teacher[i] * student[j]).sum(-1).mean() for i, j in pairs]
         if self.training:
             mean = scores.flatten(0, 1).mean(0)
-            if (world := world_size()) > 1:
+            if (world := base.world_size()) > 1:
                 distributed.all_reduce(mean)
                 mean /= world
             self.center.lerp_(mean, 1 - self.center_momentum)
@@ -120,10 +108,10 @@ class DINO(Method):
                 parameter.grad = None
 
     def after_step(self, progress: float) -> None:
-        momentum = cosine_momentum(self.momentum, progress)
-        ema_update(self.teacher_backbone, self.backbone, momentum)
-        ema_update(self.teacher_head, self.projection_head, momentum)
-        ema_update(self.teacher_prototypes, self.prototypes, momentum)
+        momentum = base.cosine_momentum(self.momentum, progress)
+        base.ema_update(self.teacher_backbone, self.backbone, momentum)
+        base.ema_update(self.teacher_head, self.projection_head, momentum)
+        base.ema_update(self.teacher_prototypes, self.prototypes, momentum)
 
     def constant_loss(self, batch: int) -> float:
         """The centre takes a constant away: the teacher is even over the prototypes."""

@@ -13,20 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from radial.checks import needs
-from radial.methods.base import (
-    Method,
-    Output,
-    Queue,
-    check_momentum,
-    check_temperature,
-    check_view_count,
-    ema_update,
-    embedding_dim,
-    full,
-    momentum_copy,
-    no_autocast,
-    world_size,
-)
+from radial.methods import base
+from radial.methods.base import Method, Output
 from radial.verdicts import constant_loss
 
 
@@ -60,18 +48,18 @@ class MoCo(Method):
         queue_size: int = 4096,
     ) -> None:
         super().__init__(backbone, projection_head)
-        check_temperature(temperature)
-        check_momentum(momentum)
+        base.check_temperature(temperature)
+        base.check_momentum(momentum)
         self.temperature, self.momentum = temperature, momentum
-        self.key_backbone = momentum_copy(backbone)
-        self.key_head = momentum_copy(projection_head)
-        self.queue = Queue(queue_size, embedding_dim(projection_head))
+        self.key_backbone = base.momentum_copy(backbone)
+        self.key_head = base.momentum_copy(projection_head)
+        self.queue = base.Queue(queue_size, base.embedding_dim(projection_head))
 
     def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
-        check_view_count(views)
+        base.check_view_count(views)
         z = self.project(views[0])
         keys = self.keys(views[1])
-        with no_autocast(z):
+        with base.no_autocast(z):
             q, k = F.normalize(z, dim=1), F.normalize(keys, dim=1)
             positive = (q * k).sum(1, keepdim=True)
             negative = q @ self.queue.rows.to(q).clone().T  # cloned: put() writes below
@@ -92,18 +80,18 @@ class MoCo(Method):
         Returns:
             (B, d), not yet of unit length.
         """
-        if not (self.training and world_size() > 1):
-            return full(self.key_head(self.key_backbone(view)))
+        if not (self.training and base.world_size() > 1):
+            return base.full(self.key_head(self.key_backbone(view)))
         needs("train", "lightly")
         from lightly.models.utils import batch_shuffle, batch_unshuffle
 
         shuffled, order = batch_shuffle(view, distributed=True)
-        keys = full(self.key_head(self.key_backbone(shuffled)))
+        keys = base.full(self.key_head(self.key_backbone(shuffled)))
         return batch_unshuffle(keys, order, distributed=True)
 
     def after_step(self, progress: float) -> None:
-        ema_update(self.key_backbone, self.backbone, self.momentum)
-        ema_update(self.key_head, self.projection_head, self.momentum)
+        base.ema_update(self.key_backbone, self.backbone, self.momentum)
+        base.ema_update(self.key_head, self.projection_head, self.momentum)
 
     def constant_loss(self, batch: int) -> float:
         """The key among itself and the queue, all equally likely once the queue is full."""

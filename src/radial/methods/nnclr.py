@@ -11,18 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from radial.methods.base import (
-    Method,
-    Output,
-    Queue,
-    check_temperature,
-    check_view_count,
-    embedding_dim,
-    full,
-    gathered,
-    no_autocast,
-    rank,
-)
+from radial.methods import base
+from radial.methods.base import Method, Output
 from radial.verdicts import constant_loss
 
 
@@ -57,16 +47,16 @@ class NNCLR(Method):
         queue_size: int = 98304,
     ) -> None:
         super().__init__(backbone, projection_head)
-        check_temperature(temperature)
+        base.check_temperature(temperature)
         self.prediction_head = prediction_head
         self.temperature = temperature
-        self.queue = Queue(queue_size, embedding_dim(projection_head))
+        self.queue = base.Queue(queue_size, base.embedding_dim(projection_head))
 
     def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
-        check_view_count(views)
+        base.check_view_count(views)
         z0, z1 = (self.project(view) for view in views)
-        p0, p1 = full(self.prediction_head(z0)), full(self.prediction_head(z1))
-        with no_autocast(z0):
+        p0, p1 = base.full(self.prediction_head(z0)), base.full(self.prediction_head(z1))
+        with base.no_autocast(z0):
             loss = (self.info_nce(z0, p1) + self.info_nce(z1, p0)) / 2
         if self.training:
             self.queue.put(F.normalize(z0.detach(), dim=1))
@@ -82,8 +72,8 @@ class NNCLR(Method):
         Returns:
             The mean over the rows.
         """
-        everyone = gathered(F.normalize(p, dim=1))  # (B·W, d)
-        mine = torch.arange(len(z), device=z.device) + rank() * len(z)
+        everyone = base.gathered(F.normalize(p, dim=1))  # (B·W, d)
+        mine = torch.arange(len(z), device=z.device) + base.rank() * len(z)
         return F.cross_entropy(self.neighbours(z) @ everyone.T / self.temperature, mine)
 
     @torch.no_grad()

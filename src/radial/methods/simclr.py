@@ -12,15 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from radial.methods.base import (
-    Method,
-    Output,
-    check_temperature,
-    check_view_count,
-    gathered,
-    no_autocast,
-    rank,
-)
+from radial.methods import base
+from radial.methods.base import Method, Output
 from radial.verdicts import constant_loss
 
 
@@ -52,13 +45,13 @@ class SimCLR(Method):
         self, backbone: nn.Module, projection_head: nn.Module, *, temperature: float = 0.5
     ) -> None:
         super().__init__(backbone, projection_head)
-        check_temperature(temperature)
+        base.check_temperature(temperature)
         self.temperature = temperature
 
     def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
-        check_view_count(views)
+        base.check_view_count(views)
         z0, z1 = (self.project(view) for view in views)
-        with no_autocast(z0):
+        with base.no_autocast(z0):
             return Output(nt_xent(z0, z1, self.temperature), z0.detach())
 
     def constant_loss(self, batch: int) -> float:
@@ -73,8 +66,8 @@ def nt_xent(z0: Tensor, z1: Tensor, temperature: float, *, gather: bool = True) 
     on the CPU and indexed by tensors on the device, which torch refuses.
     """
     z0, z1 = F.normalize(z0, dim=1), F.normalize(z1, dim=1)
-    everyone = torch.cat([gathered(z0), gathered(z1)] if gather else [z0, z1])  # (2BW, d)
-    first = rank() * len(z0) if gather else 0
+    everyone = torch.cat([base.gathered(z0), base.gathered(z1)] if gather else [z0, z1])  # (2BW, d)
+    first = base.rank() * len(z0) if gather else 0
     mine = torch.arange(first, first + len(z0), device=z0.device)
     other = mine + len(everyone) // 2
     itself, partner = torch.cat([mine, other]), torch.cat([other, mine])

@@ -12,17 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from radial.checks import check_size, needs
-from radial.methods.base import (
-    Method,
-    Output,
-    Queue,
-    check_temperature,
-    check_view_count,
-    embedding_dim,
-    no_autocast,
-    rank,
-    world_size,
-)
+from radial.methods import base
+from radial.methods.base import Method, Output
 from radial.verdicts import constant_loss
 
 
@@ -62,21 +53,23 @@ class SwAV(Method):
         from lightly.loss.swav_loss import SwaVLoss  # here: its package takes longer than torch
 
         super().__init__(backbone, projection_head)
-        check_temperature(temperature)
+        base.check_temperature(temperature)
         check_size("prototypes", prototypes, minimum=2)
         if not 0.0 <= frozen <= 1.0:
             raise ValueError(f"frozen must lie between 0 and 1, not {frozen!r}")
-        dim = embedding_dim(projection_head)
+        dim = base.embedding_dim(projection_head)
         self.prototypes = nn.Linear(dim, prototypes, bias=False)
         self.frozen = frozen
         self.criterion = SwaVLoss(temperature=temperature, sinkhorn_gather_distributed=True)
-        self.queue = Queue(queue_size, 2 * dim) if queue_size else None  # both views side by side
+        self.queue = (
+            base.Queue(queue_size, 2 * dim) if queue_size else None
+        )  # both views side by side
         self.normalize_prototypes()
 
     def forward(self, views: Sequence[Tensor], progress: float = 0.0) -> Output:
-        check_view_count(views, crops=True)
+        base.check_view_count(views, crops=True)
         z = [self.project(view) for view in views]
-        with no_autocast(z[0]):
+        with base.no_autocast(z[0]):
             unit = [F.normalize(embedding, dim=1) for embedding in z]
             scores = [self.prototypes(embedding) for embedding in unit]
             loss = self.criterion(scores[:2], scores[2:], self.queue_scores())
@@ -93,7 +86,7 @@ class SwAV(Method):
         """
         if self.queue is None or not self.queue.full:
             return None
-        share = self.queue.rows[rank() :: world_size()]
+        share = self.queue.rows[base.rank() :: base.world_size()]
         return [self.prototypes(rows) for rows in share.chunk(2, dim=1)]
 
     def after_backward(self, progress: float) -> None:

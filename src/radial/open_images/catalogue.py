@@ -43,10 +43,7 @@ OTHER_SYNONYMS = (
 )  # fmt: skip
 
 _HIERARCHY = "2018_04/bbox_labels_600_hierarchy.json"
-_CLASSES = {
-    "boxable": "v5/class-descriptions-boxable.csv",
-    "v7": "v7/oidv7-class-descriptions.csv",
-}
+_CLASSES = {"boxable": "v5/class-descriptions-boxable.csv", "v7": "v7/oidv7-class-descriptions.csv"}
 _LABELS = {
     "boxable": "v5/{}-annotations-human-imagelabels-boxable.csv",
     "v7": "v7/oidv7-{}-annotations-human-imagelabels.csv",

@@ -6,7 +6,7 @@ Legend: D = hidden_dim, K = num_kernels.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
@@ -47,6 +47,10 @@ class ProjectionHead(nn.Module):
         """(B, inputs) → (B, outputs)."""
         projection: Tensor = self.layers(x)
         return projection
+
+
+def _rbf_layer(dim: int, num_kernels: int, learns: bool, **form: Any) -> RBFLayer:
+    return RBFLayer(dim, num_kernels, dim, train_centers=learns, train_shapes=learns, **form)
 
 
 class RBFNProjectionHead(ProjectionHead):
@@ -99,24 +103,15 @@ class RBFNProjectionHead(ProjectionHead):
     ) -> None:
         check_dims(input_dim, hidden_dim, output_dim)
         check_size("num_layers", num_layers, minimum=2)
+        form: dict[str, Any] = {"radial_function": radial_function, "distance": distance}
+        form |= {"normalize": normalize, "residual": residual, "init": init}
 
         def norm(dim: int) -> nn.Module | None:
             return nn.BatchNorm1d(dim) if batch_norm else None
 
         blocks: list[Block] = []
         for layer in range(num_layers - 1):
-            rbf = RBFLayer(
-                hidden_dim,
-                num_kernels,
-                hidden_dim,
-                radial_function=radial_function,
-                distance=distance,
-                normalize=normalize,
-                residual=residual,
-                init=init,
-                train_centers=train_kernels,
-                train_shapes=train_kernels,
-            )
+            rbf = _rbf_layer(hidden_dim, num_kernels, train_kernels, **form)
             blocks.append((hidden_dim if layer else input_dim, hidden_dim, norm(hidden_dim), rbf))
         super().__init__([*blocks, (hidden_dim, output_dim, norm(output_dim), None)])
 
@@ -186,18 +181,9 @@ class RBFNPredictionHead(ProjectionHead):
         train_kernels: bool = True,
     ) -> None:
         check_dims(input_dim, hidden_dim, output_dim)
-        rbf = RBFLayer(
-            hidden_dim,
-            num_kernels,
-            hidden_dim,
-            radial_function=radial_function,
-            distance=distance,
-            normalize=normalize,
-            residual=residual,
-            init=init,
-            train_centers=train_kernels,
-            train_shapes=train_kernels,
-        )
+        form: dict[str, Any] = {"radial_function": radial_function, "distance": distance}
+        form |= {"normalize": normalize, "residual": residual, "init": init}
+        rbf = _rbf_layer(hidden_dim, num_kernels, train_kernels, **form)
         norm = nn.BatchNorm1d(hidden_dim) if batch_norm else None
         super().__init__([(input_dim, hidden_dim, norm, rbf), (hidden_dim, output_dim, None, None)])
 
@@ -227,7 +213,7 @@ class RBFNPredictionHead(ProjectionHead):
         return cls(input_dim, hidden_dim, output_dim, **options)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class HeadSpec:
     """A default head of LightlySSL and the sizes of the published runs."""
 
@@ -268,43 +254,24 @@ def dino_head(
     return head
 
 
+_NO_NORM = (("batch_norm", False),)
+_SIMCLR = HeadSpec("SimCLRProjectionHead", 2048, 128, deep=True)
 _HEAD_SPECS = {
-    ("simclr", "projection"): HeadSpec(
-        head="SimCLRProjectionHead", hidden_dim=2048, output_dim=128, deep=True,
-        published=(("batch_norm", False),),
-    ),
-    ("moco", "projection"): HeadSpec(
-        head="MoCoProjectionHead", hidden_dim=2048, output_dim=128, deep=True
-    ),
-    ("byol", "projection"): HeadSpec(head="BYOLProjectionHead", hidden_dim=4096, output_dim=256),
-    ("byol", "prediction"): HeadSpec(head="BYOLPredictionHead", hidden_dim=4096, output_dim=256),
-    ("swav", "projection"): HeadSpec(head="SwaVProjectionHead", hidden_dim=2048, output_dim=128),
-    ("simsiam", "projection"): HeadSpec(
-        head="SimSiamProjectionHead", hidden_dim=2048, output_dim=2048
-    ),
-    ("simsiam", "prediction"): HeadSpec(
-        head="SimSiamPredictionHead", hidden_dim=512, output_dim=2048
-    ),
-    ("barlow_twins", "projection"): HeadSpec(
-        head="BarlowTwinsProjectionHead", hidden_dim=8192, output_dim=8192
-    ),
-    ("vicreg", "projection"): HeadSpec(
-        head="VICRegProjectionHead", hidden_dim=8192, output_dim=8192, deep=True
-    ),
-    ("dino", "projection"): HeadSpec(
-        head="DINOProjectionHead", hidden_dim=2048, output_dim=256,
-        published=(("batch_norm", False),),
-    ),
-    ("nnclr", "projection"): HeadSpec(head="NNCLRProjectionHead", hidden_dim=2048, output_dim=256),
-    ("nnclr", "prediction"): HeadSpec(head="NNCLRPredictionHead", hidden_dim=4096, output_dim=256),
-    # The anchors take SimCLR's.
-    ("supervised", "projection"): HeadSpec(
-        head="SimCLRProjectionHead", hidden_dim=2048, output_dim=128, deep=True
-    ),
-    ("supcon", "projection"): HeadSpec(
-        head="SimCLRProjectionHead", hidden_dim=2048, output_dim=128, deep=True
-    ),
-}  # fmt: skip
+    ("simclr", "projection"): replace(_SIMCLR, published=_NO_NORM),
+    ("moco", "projection"): HeadSpec("MoCoProjectionHead", 2048, 128, deep=True),
+    ("byol", "projection"): HeadSpec("BYOLProjectionHead", 4096, 256),
+    ("byol", "prediction"): HeadSpec("BYOLPredictionHead", 4096, 256),
+    ("swav", "projection"): HeadSpec("SwaVProjectionHead", 2048, 128),
+    ("simsiam", "projection"): HeadSpec("SimSiamProjectionHead", 2048, 2048),
+    ("simsiam", "prediction"): HeadSpec("SimSiamPredictionHead", 512, 2048),
+    ("barlow_twins", "projection"): HeadSpec("BarlowTwinsProjectionHead", 8192, 8192),
+    ("vicreg", "projection"): HeadSpec("VICRegProjectionHead", 8192, 8192, deep=True),
+    ("dino", "projection"): HeadSpec("DINOProjectionHead", 2048, 256, published=_NO_NORM),
+    ("nnclr", "projection"): HeadSpec("NNCLRProjectionHead", 2048, 256),
+    ("nnclr", "prediction"): HeadSpec("NNCLRPredictionHead", 4096, 256),
+    ("supervised", "projection"): _SIMCLR,
+    ("supcon", "projection"): _SIMCLR,
+}
 DEFAULT_HEADS: Mapping[tuple[str, str], HeadSpec] = MappingProxyType(_HEAD_SPECS)
 
 

@@ -14,18 +14,9 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from radial import verdicts
 from radial.rbf.calibration import gather_features
 from radial.rbf.layer import RBFLayer
-from radial.verdicts import (
-    ALIVE,
-    BROKEN,
-    COLLAPSED,
-    CONSTANT,
-    DEAD,
-    SATURATED,
-    TAKES_ALL,
-    head_status,
-)
 
 _RESOLUTION = torch.finfo(torch.float32).eps
 
@@ -58,7 +49,7 @@ class HealthReport:
 
     @property
     def alive(self) -> bool:
-        return self.status == ALIVE
+        return self.status == verdicts.ALIVE
 
     @property
     def dead_kernels(self) -> float:
@@ -191,7 +182,9 @@ def _layer_health(name: str, layer: RBFLayer, x: Tensor) -> LayerHealth:
         in_features=layer.in_features,
         scaled_distance=float(u.sqrt().median()),
         dead_kernels=float(dead.float().mean()),
-        saturated=layer.num_kernels > 1 and one_kernel and bool((top.values > TAKES_ALL).all()),
+        saturated=layer.num_kernels > 1
+        and one_kernel
+        and bool((top.values > verdicts.TAKES_ALL).all()),
     )
 
 
@@ -225,7 +218,7 @@ def _verdict(
     worst = max(layers, key=lambda layer: layer.dead_kernels, default=None)
     taken = [layer.name for layer in layers if layer.saturated]
     width = output.shape[-1]
-    status = head_status(
+    status = verdicts.head_status(
         finite=bool(torch.isfinite(output).all()),
         saturated=bool(taken),
         dead_kernels=worst.dead_kernels if worst else 0.0,
@@ -234,18 +227,18 @@ def _verdict(
         possible_rank=min(output.numel() // width - 1, width),
     )
     line = ""
-    if status == BROKEN:
+    if status == verdicts.BROKEN:
         line = ": the output has NaN or inf; lower the learning rate"
-    elif status == SATURATED:
+    elif status == verdicts.SATURATED:
         line = f": one kernel of {taken[0]} takes all; call calibrate()"
-    elif status == DEAD and worst:
+    elif status == verdicts.DEAD and worst:
         place = f"εr ≈ {worst.scaled_distance:.3g} in {worst.in_features} dimensions"
         fix = "call calibrate()" + (" or use init='scaled'" if worst.init != "scaled" else "")
         line = f": {place}; {fix}"
-    elif status == CONSTANT:
+    elif status == verdicts.CONSTANT:
         size = f"the output varies by {relative_variance:.1g} of its mean square"
         line = f": {size}; check the features, then call calibrate()"
-    elif status == COLLAPSED:
+    elif status == verdicts.COLLAPSED:
         rank = f"the output has effective rank {effective_rank:.2f} of {width}"
         line = f": {rank}; call calibrate() or use BatchNorm"
     elif worst and worst.dead_kernels > 0.0:

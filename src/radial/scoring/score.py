@@ -276,10 +276,7 @@ def _fitted(
 
     kernels = min(128, len(views.backbone) // 2)
     fitted = fit_head(
-        views.backbone,
-        num_kernels=kernels,
-        seed=settings.seed,
-        device=device_of(settings.device),
+        views.backbone, num_kernels=kernels, seed=settings.seed, device=device_of(settings.device)
     )
     layer, plain_input = before_kernels(fitted.head, plain.backbone)
     _, views_input = before_kernels(fitted.head, views.backbone)

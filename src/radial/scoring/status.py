@@ -11,30 +11,13 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from radial import verdicts
 from radial.evaluation.features import Layers
 from radial.metrics.scores import Score
 from radial.metrics.spectra import rankme_centred
 from radial.rbf.health import diagnose
 from radial.scoring.card import Card
 from radial.scoring.targets import Network, Target
-from radial.verdicts import (
-    ALIVE,
-    BORN_DEAD,
-    BROKEN,
-    COLLAPSED,
-    DEAD,
-    DEAD_BEYOND,
-    DEAD_HEAD,
-    DEAD_KERNELS,
-    DIVERGED,
-    OK,
-    RANK,
-    UNMOVED,
-    UNTRAINED,
-    no_room,
-    on_a_line,
-    same_direction,
-)
 
 SUPERVISED = ("supervised", "supcon")  # methods that see labels
 RETRIEVAL = (
@@ -48,22 +31,24 @@ def verdict_on(target: Target, network: Network, plain: Layers) -> tuple[str, st
     if network.projection_head is not None:
         report = diagnose(network.projection_head, plain.backbone)
         born = target.facts.get("head_status", "unknown")
-        if report.status == BROKEN:
-            return BROKEN, report.verdict
-        silent = same_direction(math.sqrt(report.relative_variance)) or report.effective_rank < RANK
-        if report.status in BORN_DEAD and silent:
-            if born == ALIVE:  # it fell during training: calibrating would not help
-                return COLLAPSED, f"alive at the start, now {report.verdict.split(';')[0]}"
-            return DEAD_HEAD, report.verdict.removeprefix("dead: ")
-        if report.status == DEAD and born not in BORN_DEAD:  # a residual path carries the rest
-            return DEAD_KERNELS, report.verdict.removeprefix("dead: ").split(";")[0]
+        if report.status == verdicts.BROKEN:
+            return verdicts.BROKEN, report.verdict
+        flat = report.effective_rank < verdicts.RANK
+        silent = flat or verdicts.same_direction(math.sqrt(report.relative_variance))
+        if report.status in verdicts.BORN_DEAD and silent:
+            if born == verdicts.ALIVE:  # it fell during training: calibrating would not help
+                return verdicts.COLLAPSED, f"alive at the start, now {report.verdict.split(';')[0]}"
+            return verdicts.DEAD_HEAD, report.verdict.removeprefix("dead: ")
+        if report.status == verdicts.DEAD and born not in verdicts.BORN_DEAD:
+            # a residual path carries the rest
+            return verdicts.DEAD_KERNELS, report.verdict.removeprefix("dead: ").split(";")[0]
     if fallen := collapsed(plain):
-        return COLLAPSED, fallen
-    if target.verdict not in ("", OK):
+        return verdicts.COLLAPSED, fallen
+    if target.verdict not in ("", verdicts.OK):
         return said_by_training(target)
     if network.random or untrained(network.backbone):
-        return UNTRAINED, "random weights"
-    return OK, ""
+        return verdicts.UNTRAINED, "random weights"
+    return verdicts.OK, ""
 
 
 def collapsed(plain: Layers) -> str:
@@ -73,10 +58,10 @@ def collapsed(plain: Layers) -> str:
             continue
         unit = F.normalize(features.double(), dim=1)
         variance = max(0.0, 1.0 - float(unit.mean(0).square().sum()))
-        if same_direction(math.sqrt(variance)):
+        if verdicts.same_direction(math.sqrt(variance)):
             return f"all {name} outputs point the same way (variance {variance:.1g})"
         rank = rankme_centred(features)
-        if on_a_line(rank, min(len(features) - 1, features.shape[1])):
+        if verdicts.on_a_line(rank, min(len(features) - 1, features.shape[1])):
             return f"{name} outputs have effective rank {rank:.2f}"
     return ""
 
@@ -106,11 +91,11 @@ def with_labels(target: Target, network: Network) -> bool:
 
 def said_by_training(target: Target) -> tuple[str, str]:
     """Status and reason where the run's own guards found something."""
-    if target.verdict and target.verdict != OK:
-        status = BROKEN if target.verdict == DIVERGED else target.verdict
+    if target.verdict and target.verdict != verdicts.OK:
+        status = verdicts.BROKEN if target.verdict == verdicts.DIVERGED else target.verdict
         return status, f"during training: {target.reason}"
-    if not target.verdict and target.facts.get("head_status") in BORN_DEAD:
-        return DEAD_HEAD, f"before the first step: {target.facts['head_health']}"
+    if not target.verdict and target.facts.get("head_status") in verdicts.BORN_DEAD:
+        return verdicts.DEAD_HEAD, f"before the first step: {target.facts['head_health']}"
     return "", ""
 
 
@@ -124,7 +109,7 @@ def far_apart(target: Target) -> str:
     power = 1.0 if config.get("distance") == "manhattan" else 2.0
     apart = torch.pdist(centers, power).median() if len(centers) > 1 else torch.zeros(())
     scaled = float(apart * target.kernels.shapes.double().median())
-    if scaled < DEAD_BEYOND:
+    if scaled < verdicts.DEAD_BEYOND:
         return ""
     kind = "a Gaussian kernel gives" if config else "if the kernels are Gaussian, they give"
     return f"ε‖c_i−c_j‖ ≈ {scaled:.3g}: {kind} exactly 0 there"
@@ -136,16 +121,16 @@ def annotated(scores: Sequence[Score], target: Target, status: str) -> tuple[Sco
     found = []
     for one in scores:
         start = starts.get(one.name)
-        if one.layer == "kernels" and status == DEAD_HEAD:
+        if one.layer == "kernels" and status == verdicts.DEAD_HEAD:
             one = warn(one, "the head is dead: this is the value of its initialisation")
         elif one.layer == "kernels" and start is not None:
             one = replace(one, start=start)
-            if abs(one.value - start) <= UNMOVED * max(abs(start), 1e-12):
+            if abs(one.value - start) <= verdicts.UNMOVED * max(abs(start), 1e-12):
                 one = warn(one, "the same as before the first step")
         found_again = 1.0 - one.value if one.name == "acr" else one.value
-        if one.name in RETRIEVAL and no_room(found_again):
+        if one.name in RETRIEVAL and verdicts.no_room(found_again):
             one = warn(one, f"no room left ({found_again:.3f}): {SATURATED_ADVICE}")
-        if one.name == "sns_paper" and one.value < 1e-12 and status != DEAD_HEAD:
+        if one.name == "sns_paper" and one.value < 1e-12 and status != verdicts.DEAD_HEAD:
             one = warn(one, "underflows on a head that is alive: use sns_width")
         found.append(one)
     return tuple(found)

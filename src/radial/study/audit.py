@@ -31,14 +31,7 @@ from radial.presentation import terminal_table
 from radial.study.analysis.columns import numbers, oriented, score_columns
 from radial.study.analysis.correlation import correlations
 from radial.study.identical import FEW, SAME, Group, find_groups, groups_frame, setting_text
-from radial.verdicts import (
-    CLEAR,
-    CLOSED,
-    DIVERGED,
-    MARGINS,
-    constant_loss,
-    constant_output,
-)
+from radial.verdicts import CLEAR, CLOSED, DIVERGED, MARGINS, constant_loss, constant_output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -251,10 +244,7 @@ def _why(run: Any, group: Group | None) -> Iterator[str]:
 
 
 def sentences(
-    flags: pd.DataFrame,
-    counts: pd.DataFrame,
-    groups: Sequence[Group],
-    correlations: pd.DataFrame,
+    flags: pd.DataFrame, counts: pd.DataFrame, groups: Sequence[Group], correlations: pd.DataFrame
 ) -> tuple[str, ...]:
     """The sum, then what concerns most runs, then one on the correlations of each dataset, then
     what could not be checked.

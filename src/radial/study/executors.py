@@ -156,12 +156,7 @@ def _end(pool: list[subprocess.Popen[bytes] | Forked]) -> None:
 
 
 def run_ray(
-    store: Store,
-    *,
-    address: str | None,
-    cpus: int,
-    gpus: float,
-    console: Console,
+    store: Store, *, address: str | None, cpus: int, gpus: float, console: Console
 ) -> list[State]:
     """One plain Ray task a run that is left; each claims the next run. Needs a shared path.
 

@@ -104,14 +104,7 @@ def build(
     torch.manual_seed(key(config.seed, "method"))
     method = METHODS[config.method](backbone, *heads, **method_options(config, data))
     channels_last(method)
-    return Parts(
-        config=config,
-        data=data,
-        views=views,
-        backbone=info,
-        method=method,
-        health=health,
-    )
+    return Parts(config=config, data=data, views=views, backbone=info, method=method, health=health)
 
 
 def _calibrate(head: nn.Module, batches: Sequence[Tensor], seed: int) -> None:

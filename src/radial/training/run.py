@@ -23,14 +23,8 @@ from radial.checks import one_line
 from radial.data import Data
 from radial.devices import check_precision, device_of
 from radial.files import check_ours, sweep, write_atomically
-from radial.training.build import (
-    Parts,
-    build,
-    build_loggers,
-    check_processes,
-    data_of,
-    is_leader,
-)
+from radial.training import rundir
+from radial.training.build import Parts, build, build_loggers, check_processes, data_of, is_leader
 from radial.training.callbacks import (
     AtomicIO,
     Bar,
@@ -46,29 +40,7 @@ from radial.training.callbacks import (
 from radial.training.compilation import called, compile_networks, worth_compiling
 from radial.training.config import RunConfig, from_dict
 from radial.training.module import Run
-from radial.training.rundir import (
-    CONFIG,
-    DATA,
-    ENVIRONMENT,
-    EVALUATION,
-    KEPT,
-    LAST,
-    METRICS,
-    RESULT,
-    SCORES,
-    RunResult,
-    check_free,
-    checkpoints_of,
-    compare_data,
-    environment,
-    read_config,
-    read_data,
-    read_result,
-    record_of,
-    remove_run,
-    to_json,
-    write_data,
-)
+from radial.training.rundir import RunResult
 from radial.verdicts import BORN_DEAD
 
 PRECISION: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
@@ -112,7 +84,7 @@ def train(
     """
     directory = config.directory
     if is_leader():
-        check_free(directory, overwrite)
+        rundir.check_free(directory, overwrite)
     console = console or Console(stderr=True)
     more: dict[str, Any] = {"clear": overwrite, "data": data, "report": report, "until": until}
     return _run(config, directory, None, console, **more)
@@ -161,9 +133,9 @@ def resume(
     changed = replace(config, out=str(directory), **changes)
     if changed.epochs < config.epochs:
         raise ValueError(f"a run of {config.epochs} epochs cannot be resumed with {changed.epochs}")
-    as_it_ended = source == directory / LAST or not (directory / LAST).is_file()
-    if (directory / RESULT).is_file() and changed.epochs == config.epochs and as_it_ended:
-        result = read_result(directory)
+    as_it_ended = source == directory / rundir.LAST or not (directory / rundir.LAST).is_file()
+    if (directory / rundir.RESULT).is_file() and changed.epochs == config.epochs and as_it_ended:
+        result = rundir.read_result(directory)
         if not result.stopped:
             console.print(f"radial: {directory} is complete; more --epochs extend it", markup=False)
             return replace(result, directory=str(directory))  # it may have moved
@@ -187,7 +159,7 @@ def latest(
         ValueError: there are some, and all are damaged.
     """
     damaged: list[ValueError] = []
-    for path in checkpoints_of(directory):
+    for path in rundir.checkpoints_of(directory):
         try:
             found = path, read_checkpoint(path)
         except ValueError as error:
@@ -204,7 +176,7 @@ def latest(
 def _settings(directory: Path, checkpoint: dict[str, Any] | None) -> RunConfig:
     """Of the run; from its checkpoint where config.yaml is damaged."""
     try:
-        return read_config(directory)
+        return rundir.read_config(directory)
     except ValueError:
         if checkpoint is None:
             raise
@@ -235,7 +207,7 @@ def _run(
         warnings.simplefilter("always", UserWarning)
         data = data or data_of(config)
     notes = [str(warning.message) for warning in odd]
-    record = record_of(data)
+    record = rundir.record_of(data)
     if checkpoint:
         notes += check_data(directory, record)
     stem = checkpoint["radial"]["stem"] if checkpoint else None
@@ -250,11 +222,9 @@ def _run(
         if leader:
             console.print(f"radial: {message}", highlight=False, markup=False, soft_wrap=True)
 
-    metrics = Metrics(directory / METRICS)
+    metrics = Metrics(directory / rundir.METRICS)
     guard = Guard(
-        born_dead=facts["head_status"] in BORN_DEAD,
-        stop=config.on_collapse == "stop",
-        tell=tell,
+        born_dead=facts["head_status"] in BORN_DEAD, stop=config.on_collapse == "stop", tell=tell
     )
     monitor = None
     if config.watched:
@@ -295,19 +265,22 @@ def _run(
             """All that could be wrong has been looked at, the checkpoint is loaded."""
             check_ours(directory)
             if clear:
-                remove_run(directory)
-            for folder in (directory, (directory / KEPT).parent):
+                rundir.remove_run(directory)
+            for folder in (directory, (directory / rundir.KEPT).parent):
                 sweep(folder)
-            if source is not None and source.name != LAST and (directory / LAST).is_file():
-                os.replace(directory / LAST, directory / f"{LAST}.unreadable")
-            for name in (RESULT, EVALUATION, SCORES):  # of an earlier state
+            last = directory / rundir.LAST
+            if source is not None and source.name != last.name and last.is_file():
+                os.replace(last, directory / f"{last.name}.unreadable")
+            for name in (rundir.RESULT, rundir.EVALUATION, rundir.SCORES):  # of an earlier state
                 if (directory / name).exists():
                     check_ours(directory / name)
                     (directory / name).unlink(missing_ok=True)
-            write_atomically(directory / CONFIG, yaml.safe_dump(config.to_dict(), sort_keys=False))
-            if not (checkpoint and (directory / DATA).is_file()):
-                write_data(directory, record)
-            write_atomically(directory / ENVIRONMENT, json.dumps(environment(config), indent=2))
+            settings = yaml.safe_dump(config.to_dict(), sort_keys=False)
+            write_atomically(directory / rundir.CONFIG, settings)
+            if not (checkpoint and (directory / rundir.DATA).is_file()):
+                rundir.write_data(directory, record)
+            made_with = json.dumps(rundir.environment(config), indent=2)
+            write_atomically(directory / rundir.ENVIRONMENT, made_with)
             for logger in trainer.loggers:
                 logger.log_hyperparams(config.to_dict())
 
@@ -329,16 +302,16 @@ def _run(
     best = None if monitor is None else monitor.best_look()
     result = summarise(directory, parts, facts, guard, metrics, trainer, best)
     if leader and until is None:
-        write_atomically(directory / RESULT, to_json(result))
+        write_atomically(directory / rundir.RESULT, rundir.to_json(result))
     return result
 
 
 def check_data(directory: Path, record: dict[str, Any]) -> list[str]:
     """Raise where a run would go on with other data than it began with; what else is to be said."""
-    recorded = read_data(directory)
+    recorded = rundir.read_data(directory)
     if recorded is None:
-        return [f"whether the data changed cannot be checked: {directory} has no {DATA}"]
-    changed, touched = compare_data(recorded, record)
+        return [f"whether the data changed cannot be checked: {directory} has no {rundir.DATA}"]
+    changed, touched = rundir.compare_data(recorded, record)
     if changed:
         raise ValueError(f"{directory} was trained on other data: {changed}; start a new run")
     if touched:
