@@ -9,10 +9,12 @@ from __future__ import annotations
 import copy
 
 import pytest
+import pytorch_lightning as pl
 import torch
 from lightly.loss import NegativeCosineSimilarity, NTXentLoss
 from lightly.models.utils import deactivate_requires_grad, update_momentum
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from radial import (
     RBFNPredictionHead,
@@ -115,6 +117,39 @@ def test_two_steps(method: str, heads) -> None:
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and name.endswith(learns):
             assert not torch.equal(parameter, before[name]), name
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning's own
+@pytest.mark.parametrize("precision", ["bf16-true", "bf16-mixed"])
+@pytest.mark.parametrize("heads", [theirs, ours])
+@pytest.mark.parametrize("method", list(METHODS))
+def test_half_precision_in_a_trainer(method: str, heads, precision: str) -> None:
+    class Module(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.method, self.losses = METHODS[method](*heads(method)), []
+
+        def training_step(self, views: list[Tensor], _: int) -> Tensor:
+            loss = self.method(*views)
+            self.losses.append(loss.detach())
+            return loss
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.05)
+
+    module = Module()
+    before = {name: p.detach().clone() for name, p in module.named_parameters()}
+    quiet = dict.fromkeys(("model_summary", "progress_bar", "checkpointing"), False)
+    quiet = {f"enable_{name}": value for name, value in quiet.items()} | {"logger": False}
+    trainer = pl.Trainer(max_steps=2, accelerator="cpu", precision=precision, **quiet)
+    trainer.fit(module, DataLoader(TensorDataset(*torch.randn(2, 64, 3, 16, 16)), batch_size=32))
+    assert torch.isfinite(torch.stack(module.losses).float()).all()
+    assert len(module.losses) == 2
+    kind = torch.bfloat16 if precision == "bf16-true" else torch.float32
+    for name, parameter in module.named_parameters():
+        assert parameter.dtype == kind, name
+        if parameter.requires_grad and name.endswith(("kernels_centers", "0.weight")):
+            assert not torch.equal(parameter.float(), before[name]), name
 
 
 def test_byol_checkpoint_gives_the_kernels_of_the_projection_head(tmp_path) -> None:
