@@ -22,13 +22,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import tuning
 from candidates import judge
 from confirmed import facts
 from evidence import RESAMPLES, Evidence
 from figure import draw
 
 from radial.files import write_atomically
-from radial.study.analysis import paired_heads
+from radial.study.analysis import paired_heads, stopping_summary, stopping_table
 from radial.study.analysis.columns import BASELINES, final, numbers, oriented, with_clid
 from radial.study.analysis.peaks import t_interval
 from radial.study.audit import audit
@@ -258,6 +259,59 @@ def early_table() -> str:
     return markdown(header, rows)
 
 
+def stopping_rules() -> str:
+    """What is lost by --keep best and --patience 3 against the best of twenty epochs."""
+    table = stopping_table(kept("stopping"), BEST, patience=3)
+    methods = kept("stopping").drop_duplicates("run").set_index("run")["method"]
+    names = {"last": "the last epoch", "kept": "`--keep best`", "stopped": "`--patience 3`"}
+    rows = []
+    for _, row in stopping_summary(table).iterrows():
+        lost = 100 * table[f"{row['rule']}_regret"]
+        low, high = methodwise(lost, table["run"].map(methods))
+        saved = f"{100 * row['saved']:.0f} %"
+        rows.append([names[row["rule"]], f"{lost.mean():.2f} ({low:.2f} to {high:.2f})",
+                     f"{lost.max():.1f}", saved])  # fmt: skip
+    return markdown(["what is kept of a run", "points lost", "most", "epochs saved"], rows)
+
+
+# ------------------------------------------------------------- which challenger
+
+
+def challenger_table() -> str:
+    """The challenger beside view retrieval, on the runs of `second` it was read on."""
+    runs, _ = readings("second", DATA["second"])
+    found = pd.read_parquet(KEPT / "candidates" / "second.parquet").set_index("run")
+    recipes = [f"{name}: whitened log rank" for name in ("fixed", "crop", "strong")]
+    runs = runs[runs["run"].isin(found.index)]
+    runs = runs.assign(challenger=runs["run"].map(found[recipes].mean(axis=1)))
+    names = {BEST: NAMES[BEST], "challenger": "mean of fixed, crop, strong"}
+    return ranking_table(Evidence(runs, list(names)), names)
+
+
+# ------------------------------------------------------------------ which pool
+
+
+POOL = {"pool": "0", "pool-0.125": "0.125", "pool-0.25": "0.25", "pool-0.5": "0.5", "pool-1": "1"}
+SHOWN = (BEST, "view_retrieval_top1@backbone", "info_nce_whitened@backbone", "arc@backbone",
+         "rotation_probe@backbone", "rankme@backbone", "lidar@backbone")  # fmt: skip
+
+
+def pool_table() -> str:
+    """Means over seeds and rates of what every score says of each kind of network."""
+    rows = []
+    for name, strength in POOL.items():
+        if there(name):
+            runs = final(kept(name))
+            for method, part in runs.groupby("method", sort=False):
+                text = {"supervised": "cross-entropy", "supcon": "SupCon"}.get(method, "SimCLR")
+                if strength != "0":
+                    text += f", watermark {strength}"
+                cells = [f"{numbers(part, score).mean():.3g}" for score in SHOWN]
+                rows.append([text, points(part["accuracy"].mean(), sign=False), *cells])
+    heads = [NAMES[score].partition(":")[0] for score in SHOWN]
+    return markdown(["", "accuracy, %", *heads], rows)
+
+
 # ---------------------------------------------------------------- which head
 
 
@@ -327,7 +381,15 @@ def published_table(runs: pd.DataFrame) -> str:
 def tables() -> dict[str, str]:
     found, growing, heads = confirming(*QUOTED), confirming(*GROWING), kept("heads")
     every = {n: f"`{n}`" for n in found.table()["rho"].sort_values(ascending=False).index}
-    return {
+    more = {  # studies that are on their way
+        "stopping": stopping_rules,
+        "tuning": lambda: tuning.summary(kept("tuning")).strip(),
+        "pool": pool_table,
+    }
+    made = {name: write() for name, write in more.items() if there(name)}
+    if (KEPT / "candidates" / "second.parquet").is_file():
+        made["challenger"] = challenger_table()
+    return made | {
         "ranking": ranking_table(found, NAMES),
         "candidates": candidates_table(),
         "growing": ranking_table(growing, NAMES),

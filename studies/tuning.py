@@ -128,7 +128,7 @@ def main() -> None:
                 told = {"method": method, "repeat": repeat}
                 results += [told | row for row in rows_of(done.table, by, options.epochs)]
         table = pd.DataFrame(results)
-        write_atomically(options.out / "tuning.csv", table.to_csv(index=False))
+        table.to_parquet(options.out / "results.parquet")
         write_atomically(options.out / "tuning.md", summary(table))
     print(summary(table))
 
