@@ -108,7 +108,7 @@ def record(name: str, figures: Mapping[str, Any]) -> Path:
         cwd=ROOT, capture_output=True, text=True, check=False,
     ).stdout.strip()  # fmt: skip
     packages = ("radial-ssl", "torch", "numpy", "scipy", "scikit-learn")
-    script, *arguments = sys.argv
+    script, *arguments = ("FOLDER" if Path(word).is_dir() else word for word in sys.argv)
     content = {
         "command": " ".join(["python", f"benchmarks/{Path(script).name}", *arguments]),
         "commit": commit or None,

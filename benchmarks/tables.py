@@ -74,6 +74,15 @@ ROWS = (
         against="LightlySSL's SimCLR example, 2 workers", shape="32 px, batch 256, 2 cores",
         file="training", time=_speed("radial train, compiled", "LightlySSL's example"),
     ),
+    *(
+        Row(
+            against="the same, JPEG files", shape=f"{size} px, {network}, {epoch}",
+            file="photographs", main=epoch == "later epochs",
+            time=lambda f, size=size, epoch=epoch: f[size]["LightlySSL's example"] / f[size][epoch],
+        )
+        for size, network in (("64", "ResNet-9"), ("224", "ResNet-18"))
+        for epoch in ("first epoch", "later epochs")
+    ),
     Row(
         against="training step with `--head mlp`", shape="K=128, 32 px, batch 256",
         file="training", main=False,
@@ -110,6 +119,14 @@ ROWS = (
     Row(
         against="the same with views of 1,024 images, the default", shape="25,600 × 2048",
         file="metrics", time=lambda f: f["together, default views"]["ratio"], main=False,
+    ),
+    *(
+        Row(
+            against=f"`{score}`: `lidar`", shape="1,024 images × 4 views, 512 wide", main=False,
+            file="metrics", time=lambda f, score=score: f["rivals"]["time beside lidar"].get(score),
+        )
+        for score in ("view_retrieval", "acr", "arc", "garc_mean", "info_nce", "info_nce_whitened",
+                      "rotation_probe", "cluster_learnability", "kmeans_agreement")
     ),
     Row(
         against="exact probe: the paper's 200 epochs", shape="5,000 × 2048, 100 classes",
