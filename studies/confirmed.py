@@ -60,7 +60,8 @@ def facts(found: Evidence, studies: Mapping[str, pd.DataFrame], chosen_on: tuple
 def by_pairs(runs: pd.DataFrame, kind: str, better: Mapping[str, str]) -> dict[str, Any] | None:
     """τ of every score over the pairs of runs that a kind is about; None with too few groups."""
     rows = (runs if kind == ONE_RUN else final(runs)).dropna(subset=["accuracy", COLUMNS[kind]])
-    names = rows[COLUMNS[kind]].to_numpy()
+    named = rows[COLUMNS[kind]].astype(str)
+    names = (named.str.partition("@")[0] if kind == ONE_RUN else named).to_numpy()
     groups, group = np.unique(names, return_inverse=True)
     same = group[:, None] == group[None, :]
     if kind == ONE_RUN:

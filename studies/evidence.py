@@ -66,19 +66,27 @@ class Evidence:
             are methods with fewer than four runs.
         names: the scores.
         budget: the column that tells budgets apart.
+        labelled: which of the names see labels: no part of Holm's family.
         seed: of resamples and permutations.
     """
 
     def __init__(
-        self, runs: pd.DataFrame, names: Sequence[str], *, budget: str = "epoch", seed: int = 0
+        self,
+        runs: pd.DataFrame,
+        names: Sequence[str],
+        *,
+        budget: str = "epoch",
+        labelled: Sequence[str] = (),
+        seed: int = 0,
     ) -> None:
-        self.names, self.seed = list(names), seed
+        self.names, self.labelled, self.seed = list(names), list(labelled), seed
         self.cells: list[Cell] = []
         self.runs = 0  # that take part
         whole = runs.dropna(subset=["accuracy", *names])
         for (data, method), part in whole.groupby(["data", "method"], sort=False):
-            times = part.groupby("run")[budget].nunique()
-            kept = part[part["run"].isin(times.index[times == times.max()])]
+            seen = part.groupby("run")[budget].agg(frozenset)
+            most = max(seen.value_counts().items(), key=lambda item: (len(item[0]), item[1]))[0]
+            kept = part[part["run"].isin(seen.index[seen == most])]
             if kept["run"].nunique() < 4:
                 continue
             self.runs += int(kept["run"].nunique())
@@ -155,6 +163,9 @@ class Evidence:
                 tops.append(np.tanh(self._z(cell, better)))
         low, high = np.tanh(np.percentile(z, [2.5, 97.5], axis=0))
         least, most = 100 * np.percentile(lost, [2.5, 97.5], axis=0)
+        family = ~np.isin(self.names, self.labelled)
+        adjusted = np.full(len(self.names), np.nan)
+        adjusted[family] = holm(self.p[family])
         columns = {
             "rho": np.tanh(self.z.mean(0)),
             "low": low,
@@ -164,7 +175,7 @@ class Evidence:
             "regret": 100 * np.mean([self._lost(cell) for cell in self.cells], axis=0),
             "regret_low": least,
             "regret_high": most,
-            "p_holm": holm(self.p),
+            "p_holm": adjusted,
         }
         return pd.DataFrame(columns, index=pd.Index(self.names, name="score"))
 

@@ -25,7 +25,7 @@ import pandas as pd
 import tuning
 from candidates import judge
 from confirmed import facts
-from evidence import RESAMPLES, Evidence
+from evidence import RESAMPLES, Evidence, spearman
 from figure import draw
 
 from radial.files import write_atomically
@@ -93,6 +93,10 @@ def there(name: str) -> bool:
 
 def keep(directory: Path, name: str) -> None:
     """The results of a study, a row a run; rows that are kept already and not in it stay."""
+    if not (directory / "study.yaml").is_file():  # a table, as tuning.py leaves it
+        table = (directory / "results.parquet").read_bytes()
+        write_atomically(KEPT / name / "results.parquet", table)
+        return
     runs = read_runs(directory).copy()  # in one block
     runs["data"] = runs["data"].str.replace(r"^folder:.*/", "folder:", regex=True)  # no paths
     if there(name):
@@ -153,7 +157,7 @@ def confirming(*studies: str) -> Evidence:
             runs = runs[runs["epoch"].isin(BUDGETS)]
         parts.append(runs)
         names = found if names is None else [n for n in names if n in found]
-    return Evidence(pd.concat(parts, ignore_index=True), names or [])
+    return Evidence(pd.concat(parts, ignore_index=True), names or [], labelled=list(LABELS))
 
 
 def ranking_table(found: Evidence, names: Mapping[str, str], best: str = BEST) -> str:
@@ -165,7 +169,7 @@ def ranking_table(found: Evidence, names: Mapping[str, str], best: str = BEST) -
             continue
         row = table.loc[name]
         behind = rho(*ahead.loc[name, ["ahead", "low", "high"]]) if name != best else ""
-        p = "" if name in LABELS else f"{row['p_holm']:.3f}".replace("0.000", "< 0.001")
+        p = "" if np.isnan(row["p_holm"]) else f"{row['p_holm']:.3f}".replace("0.000", "< 0.001")
         rows.append([
             text, rho(row["rho"], row["low"], row["high"]), rho(row["least"]),
             rho(row["top_half"]), f"{row['regret']:.1f}", p, behind,
@@ -179,8 +183,8 @@ def methods_table(found: Evidence) -> str:
     """View retrieval's ρ in every cell."""
     place = found.names.index(BEST)
     values = {
-        (cell.method, cell.data, cell.budget): np.tanh(z[place])
-        for cell, z in zip(found.cells, found.z)
+        (cell.method, cell.data, cell.budget): spearman(cell.scores[:, place], cell.accuracy)
+        for cell in found.cells
     }
     columns = list(dict.fromkeys((cell.data, cell.budget) for cell in found.cells))
     header = ["", *(f"{data}, epoch {float(budget):.0f}" for data, budget in columns)]
@@ -212,12 +216,14 @@ def epochs_table() -> str:
     """What is lost by keeping one of a run's checkpoints, by rule."""
     runs, names = readings("long", DATA["long"])
     runs = runs.sort_values("epoch")
+    count = runs.drop_duplicates("run").groupby("method").size()
+    runs = runs[runs["method"].map(count) >= 4]  # as in all tables
     groups = [group for _, group in runs.groupby("run") if len(group) > 3]
     methods = pd.Series([group["method"].iloc[0] for group in groups])
     best = np.array([group["accuracy"].max() for group in groups])
 
     def by(column: str) -> np.ndarray:
-        return np.array([g["accuracy"].iloc[g[column].to_numpy().argmax()] for g in groups])
+        return np.array([g["accuracy"].iloc[np.nanargmax(g[column])] for g in groups])
 
     rules = {"the last epoch": np.array([g["accuracy"].iloc[-1] for g in groups])}
     rules["the best **view retrieval**"] = by(BEST)
@@ -235,7 +241,8 @@ def epochs_table() -> str:
     for text, accuracy in rules.items():
         lost = pd.Series(100 * (best - accuracy))
         low, high = methodwise(lost, methods)
-        rows.append([text, f"{lost.mean():.2f} ({low:.2f} to {high:.2f})", f"{lost.max():.1f}"])
+        mean = lost.groupby(methods).mean().mean()
+        rows.append([text, f"{mean:.2f} ({low:.2f} to {high:.2f})", f"{lost.max():.1f}"])
     return markdown(["what is kept of a run", "points lost", "most"], rows)
 
 
@@ -260,16 +267,18 @@ def early_table() -> str:
 
 
 def stopping_rules() -> str:
-    """What is lost by --keep best and --patience 3 against the best of twenty epochs."""
+    """What is lost by keeping the best epoch by view retrieval, and by stopping by it."""
     table = stopping_table(kept("stopping"), BEST, patience=3)
     methods = kept("stopping").drop_duplicates("run").set_index("run")["method"]
-    names = {"last": "the last epoch", "kept": "`--keep best`", "stopped": "`--patience 3`"}
+    names = {"last": "the last epoch", "kept": "the epoch of the best view retrieval",
+             "stopped": "the same, stopped when it has not risen for three"}  # fmt: skip
     rows = []
     for _, row in stopping_summary(table).iterrows():
-        lost = 100 * table[f"{row['rule']}_regret"]
-        low, high = methodwise(lost, table["run"].map(methods))
+        lost, of = 100 * table[f"{row['rule']}_regret"], table["run"].map(methods)
+        low, high = methodwise(lost, of)
         saved = f"{100 * row['saved']:.0f} %"
-        rows.append([names[row["rule"]], f"{lost.mean():.2f} ({low:.2f} to {high:.2f})",
+        mean = lost.groupby(of).mean().mean()
+        rows.append([names[row["rule"]], f"{mean:.2f} ({low:.2f} to {high:.2f})",
                      f"{lost.max():.1f}", saved])  # fmt: skip
     return markdown(["what is kept of a run", "points lost", "most", "epochs saved"], rows)
 
@@ -285,7 +294,11 @@ def challenger_table() -> str:
     runs = runs[runs["run"].isin(found.index)]
     runs = runs.assign(challenger=runs["run"].map(found[recipes].mean(axis=1)))
     names = {BEST: NAMES[BEST], "challenger": "mean of fixed, crop, strong"}
-    return ranking_table(Evidence(runs, list(names)), names)
+    found = Evidence(runs, list(names))
+    if not found.cells:
+        return "Read on fewer than four runs of every method so far."
+    methods = ", ".join(METHODS[m] for m in dict.fromkeys(cell.method for cell in found.cells))
+    return f"{found.runs} runs of {methods}:\n\n{ranking_table(found, names)}"
 
 
 # ------------------------------------------------------------------ which pool

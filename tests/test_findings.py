@@ -55,6 +55,9 @@ def test_a_growing_study_grows_as_registered(name: str) -> None:
         by_method.setdefault(run.config.method, []).append(run.id)
     assert {len(ids) for ids in by_method.values()} == {GROWING[name]}
     assert set(runs) <= {run for ids in by_method.values() for run in ids}
+    for ids in by_method.values():
+        there = [run in set(runs) for run in ids]
+        assert there == sorted(there, reverse=True)
     assert len(kept["run"]) == kept["run"].nunique()
 
 
@@ -129,6 +132,21 @@ def test_runs_that_lack_a_budget_or_a_score_take_no_part() -> None:
     found = Evidence(runs, ["all"])
     assert sorted({len(cell.accuracy) for cell in found.cells}) == [7, 8]
     assert len(found.cells) == 12
+
+
+def test_the_largest_set_of_budgets_that_runs_share() -> None:
+    """Three runs of a method ended after epoch 2, the others after 3: one cell, of five runs."""
+    runs = pool()
+    early = runs["run"].str[-1].isin(["0", "1", "2"])
+    found = Evidence(runs.assign(epoch=np.where(early, 2, 3)), ["all"])
+    assert {(cell.budget, len(cell.accuracy)) for cell in found.cells} == {("3", 5)}
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_sees_labels_is_no_part_of_the_family() -> None:
+    table = Evidence(pool(), ["all", "much", "nothing"], labelled=["all"]).table()
+    assert np.isnan(table.loc["all", "p_holm"])
+    assert table.loc["much", "p_holm"] == pytest.approx(2 / 501)
 
 
 def test_adjusted_p_values() -> None:

@@ -63,7 +63,7 @@ def keep_freed_memory() -> bool:
     """Let malloc keep what is freed, for the next step's tensors; whether it was told to.
 
     glibc gives large blocks back to the kernel at once, which hands them out again page by page,
-    zeroed: a seventh of a training step on the CPU (ResNet-9, 32 px). Peak memory stays the same.
+    zeroed: a seventh of a training step on the CPU (ResNet-9, 32 px).
     Not where the environment sets malloc itself, or the C library is another.
     """
     if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")) for name in os.environ):
@@ -71,9 +71,8 @@ def keep_freed_memory() -> bool:
     try:
         library = ctypes.CDLL(None)
         _ = library.gnu_get_libc_version  # another library's mallopt means other things
-        most = 2**31 - 1
-        return bool(
-            library.mallopt(M_MMAP_THRESHOLD, most) and library.mallopt(M_TRIM_THRESHOLD, most)
-        )
+        most, once = 2**31 - 1, 2**25  # what glibc takes, and what it took before 2.35
+        grown = library.mallopt(M_MMAP_THRESHOLD, most) or library.mallopt(M_MMAP_THRESHOLD, once)
+        return bool(grown and library.mallopt(M_TRIM_THRESHOLD, most))
     except (OSError, AttributeError, TypeError):
         return False

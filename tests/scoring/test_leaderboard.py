@@ -60,7 +60,7 @@ def test_kinds_of_comparison(changes, found) -> None:
     board = leaderboard([first, second])
     supported = all(standing(KEY, kind) == "supported" for kind in found)
     assert board.confirmed is supported
-    word = "confirmed by the findings, ρ 0.90" if supported else "not confirmed by the findings"
+    word = "supported by the findings, ρ 0.90" if supported else "not supported by the findings"
     assert word in board.comparison
 
 
@@ -80,7 +80,7 @@ def test_only_what_a_score_was_tested_for_is_confirmed() -> None:
     assert "by the findings rankme@projector does not rank these: ρ -0.02" in poor.comparison
     new = leaderboard([card(n, v, "info_nce@backbone") for n, v in (("a", 9.0), ("b", 5.0))],
                       by="info_nce@backbone")  # fmt: skip
-    assert "not confirmed by the findings (of info_nce@backbone nothing is)" in new.comparison
+    assert "not supported by the findings (of info_nce@backbone nothing is)" in new.comparison
 
 
 def test_the_facts_are_those_of_the_results() -> None:
@@ -119,6 +119,10 @@ def test_other_kinds_are_confirmed_once_results_are_there(monkeypatch) -> None:
     assert by_pairs(runs[runs["method"] < "m4"], METHODS, better) is None  # too few methods
     assert by_pairs(runs, ONE_RUN, better) is None  # one epoch a run
     assert by_pairs(runs, SUPERVISED, better) is None
+    way = runs.assign(epoch=1, run=runs["run"] + "@1", accuracy=runs["accuracy"] / 2)
+    way["rankme@backbone"] /= 4
+    found = by_pairs(pd.concat([runs, way]), ONE_RUN, better)
+    assert found["scores"]["rankme@backbone"]["value"] == 1
     sys.modules.pop("confirmed")
 
 

@@ -391,6 +391,10 @@ def test_checkpoints_of_named_epochs_only(tmp_path: Path, tiny: Make) -> None:
     assert store.missing(run, store.steps(replace(study, checkpoints=True))) == ["checkpoints.json"]
     with pytest.raises(ValueError, match=r"checkpoints: epoch"):
         replace(study, checkpoints=[0])
+    other = Store(tmp_path / "other")
+    other.create(replace(study, constants={**study.constants, "save_every": 2}))
+    assert Worker(other, session="a", threads=1).work() == 0
+    assert "epoch 1 was not kept: see save_every" in str(other.failure(run))
     with pytest.raises(ValueError, match=r"checkpoints must be a bool or list, not 'all'"):
         from_values({"checkpoints": "all"})
 

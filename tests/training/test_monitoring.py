@@ -203,6 +203,11 @@ def test_a_monitor_and_a_guard_begin_anew_with_each_fit(pl, steps, images, tmp_p
         assert "view_retrieval" in trainer.callback_metrics
         assert (trainer.global_step, guard.verdict, guard.stopped) == (steps, "ok", False)
         assert (guard.reason, guard.events) == ("", [])
+    before, other = guard.state_dict(), radial.CollapseGuard("head")
+    other.stopped = True  # in another run; now it goes on with this one, from a checkpoint
+    other._recent.append((1.0, 0.0))
+    other.load_state_dict(before)
+    assert (other.state_dict(), other.stopped) == (before, False)
 
 
 def test_names_are_taken_by_every_logger() -> None:

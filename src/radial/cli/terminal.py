@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import re
 import sys
 import time
@@ -151,9 +152,9 @@ POSITIVE = Kind(int, least=1)
 
 def described(kind: type[Any]) -> dict[str, str]:
     """What the ``Args`` sections of a class and its bases say of each argument."""
-    told = (base.__doc__ or "" for base in reversed(kind.__mro__))
+    told = (inspect.cleandoc(base.__doc__ or "") for base in reversed(kind.__mro__))
     sections = "\n".join(doc.partition("Args:\n")[2].partition("\n\n")[0] for doc in told)
-    found = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", sections, flags=re.MULTILINE)
+    found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", sections, flags=re.MULTILINE)
     return {name: " ".join(text.split()).rstrip(".") for name, text in found}
 
 

@@ -92,10 +92,10 @@ def judgement(cards: Sequence[Card], key: str) -> tuple[bool, str]:
     if set(told) == {"supported"} and tested is not None:
         source = confirmed()[found[0]]
         of = f"{source['runs']} runs of {listed(source['groups'])}"
-        return True, f"{words}: confirmed by the findings, {_figures(tested)} over {of}"
+        return True, f"{words}: supported by the findings, {_figures(tested)} over {of}"
     known = [kind for kind in KINDS if standing(key, kind) == "supported"]
     only = f"of {key} only {listed(known)} are" if known else f"of {key} nothing is"
-    return False, f"{words}: not confirmed by the findings ({only}); take the order as a hint"
+    return False, f"{words}: not supported by the findings ({only}); take the order as a hint"
 
 
 def _figures(found: Mapping[str, Any]) -> str:

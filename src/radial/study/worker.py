@@ -164,7 +164,7 @@ def checkpoints(job: Job) -> None:
     which = job.study.checkpoints
     with (job.directory / METRICS).open(encoding="utf-8", newline="") as file:
         epochs = {int(row["epoch"]): row for row in csv.DictReader(file)}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for path in sorted(job.directory.glob("checkpoints/epoch-*.ckpt")):
         epoch = int(path.stem.removeprefix("epoch-"))
         if epoch >= job.config.epochs or not (isinstance(which, bool) or epoch in which):
@@ -180,6 +180,9 @@ def checkpoints(job: Job) -> None:
         if job.study.score is not None:
             row["card"] = _scored(job, path)
         rows.append(row)
+    wanted = set() if isinstance(which, bool) else {n for n in which if n < job.config.epochs}
+    if gone := sorted(wanted - {row["epoch"] for row in rows}):
+        raise ValueError(f"checkpoints: epoch {gone[0]} was not kept: see save_every")
     found = {"rows": rows, "seconds": _since(began), "asked": job.asked(CHECKPOINTS)}
     write_json(job.directory / CHECKPOINTS, found)
 

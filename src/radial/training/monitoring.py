@@ -240,11 +240,12 @@ class CollapseGuard(AnyCallback):
         self._hook = self._latest = None
 
     def _keep(self, part: nn.Module, args: Any, output: Any) -> None:
+        if not part.training:
+            return
         if not isinstance(output, Tensor) or output.dim() != 2:
             given = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
             raise ValueError(f"{self.embeddings} must give embeddings (B, D), not {given}")
-        if part.training:
-            self._latest = output.detach()
+        self._latest = output.detach()
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -295,6 +296,7 @@ class CollapseGuard(AnyCallback):
         return names | {"recent": recent, "rank": self._rank}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._begin()
         self.verdict, self.reason = str(state_dict["verdict"]), str(state_dict["reason"])
         self.events = [dict(event) for event in state_dict["events"]]
         self._rank = float(state_dict["rank"])
