@@ -11,7 +11,8 @@ Synthetic features of n images with q views, ten classes, against a healthy refe
 Beside the scores stands the accuracy of nearest neighbours with all labels. A score is misled by
 the code, or by the groups, where it puts them above healthy features, whose accuracy is far higher;
 by class collapse where it puts that below them, though no features are better for these classes;
-and by a watermark where its opinion rises with s while the accuracy falls.
+and by a watermark where it puts every strength above healthy features, or where its opinion rises
+with s, while the accuracy falls.
 
 Two parts are assumptions about networks rather than facts about scores: healthy features hold the
 turn of an image, codes and classes do not; and kernels are samples of the features.
