@@ -179,6 +179,21 @@ def ranking_table(found: Evidence, names: Mapping[str, str], best: str = BEST) -
     return markdown(header, rows)
 
 
+def datasets_table(*studies: str) -> str:
+    """The main scores on each study alone."""
+    rows = []
+    for name in (name for name in studies if there(name)):
+        found = confirming(name)
+        table = found.table()
+        for score in (BEST, "arc@backbone", "rankme@backbone", "logistic_1pct", "knn"):
+            row = table.loc[score]
+            low, high = f"{row['regret_low']:.1f}", f"{row['regret_high']:.1f}"
+            rows.append([DATA[name], str(found.runs), NAMES[score].partition(":")[0],
+                         rho(row["rho"], row["low"], row["high"]), rho(row["least"]),
+                         f"{row['regret']:.1f} ({low} to {high})"])  # fmt: skip
+    return markdown(["", "runs", "", "ρ with accuracy", "least method", "regret@1"], rows)
+
+
 def methods_table(found: Evidence) -> str:
     """View retrieval's ρ in every cell."""
     place = found.names.index(BEST)
@@ -406,6 +421,7 @@ def tables() -> dict[str, str]:
         "ranking": ranking_table(found, NAMES),
         "candidates": candidates_table(),
         "growing": ranking_table(growing, NAMES),
+        "datasets": datasets_table(*GROWING),
         "methods": methods_table(growing),
         "epochs": epochs_table(),
         "early": early_table(),
