@@ -13,8 +13,8 @@ from radial.study.analysis import paired_heads
 METHODS = {"simclr": "SimCLR", "moco": "MoCo v2", "byol": "BYOL", "swav": "SwAV",
            "simsiam": "SimSiam", "pooled": "all methods"}  # fmt: skip
 SHOWN = ("view_retrieval@backbone", "info_nce_whitened@backbone", "garc_mean@backbone",
-         "arc@backbone", "rotation_probe@backbone", "clid@backbone", "rankme@backbone", "lidar@projector",
-         "train_loss", "logistic_1pct", "knn")  # fmt: skip
+         "arc@backbone", "rotation_probe@backbone", "clid@backbone", "rankme@backbone",
+         "lidar@projector", "train_loss", "logistic_1pct", "knn")  # fmt: skip
 WIDTH, ROW, TOP = 920, 30, 74
 STYLE = """
 text { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #3d4451; }
