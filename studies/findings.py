@@ -340,6 +340,13 @@ def pool_table() -> str:
     return markdown(["", "accuracy, %", *heads], rows)
 
 
+def outliers_table() -> str:
+    """Areas under the curve and agreements, a column a seed."""
+    runs = kept("outliers").set_index("run")
+    rows = [[name, *(f"{value:.3f}" for value in runs[name])] for name in runs.columns]
+    return markdown(["", *(f"seed {run}" for run in runs.index)], rows)
+
+
 # ---------------------------------------------------------------- which head
 
 
@@ -413,6 +420,7 @@ def tables() -> dict[str, str]:
         "stopping": stopping_rules,
         "tuning": lambda: tuning.summary(kept("tuning")).strip(),
         "pool": pool_table,
+        "outliers": outliers_table,
     }
     made = {name: write() for name, write in more.items() if there(name)}
     if (KEPT / "candidates" / "second.parquet").is_file():

@@ -2,7 +2,8 @@
 
     radial train --method simclr --head rbfn --data folder:CIFAR --backbone resnet9-w0.125 \\
       --image-size 32 --epochs 10 --seed 0 --out runs/0        # and seeds 1 and 2
-    python studies/outliers.py runs/0 runs/1 runs/2 --data folder:CIFAR --other folder:TINY
+    python studies/outliers.py runs/0 runs/1 runs/2 --data folder:CIFAR --other folder:TINY \\
+      --out docs/findings/outliers/results.parquet
 
 Outliers: the test images of the set a run was trained on against those of another set, by the area
 under the ROC curve of
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 import pandas as pd
 import torch
@@ -92,9 +94,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--data", required=True, help="what the runs were trained on")
     parser.add_argument("--other", required=True, help="where outliers come from")
+    parser.add_argument("--out", type=Path, required=True, help="such as results.parquet")
     options = parser.parse_args(arguments)
-    rows = {run: of_run(run, options.data, options.other) for run in options.runs}
-    print(pd.DataFrame(rows).round(3).to_markdown())
+    rows = [{"run": run, **of_run(run, options.data, options.other)} for run in options.runs]
+    table = pd.DataFrame(rows)
+    print(table.set_index("run").T.round(3).to_string())
+    table.assign(run=[Path(run).name for run in options.runs]).to_parquet(options.out)
     return 0
 
 
