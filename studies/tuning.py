@@ -8,7 +8,8 @@ Registered (studies/REGISTERED.md, `tuning`): three methods, each at its own spa
 of its own. A repeat holds three searches of equal settings:
 
 * **label-free**: TPE and successive halving on `view_retrieval@backbone` of validation images;
-* **labelled**: the same by the accuracy of a probe on validation images: as many trials, as long;
+* **labelled**: the same by the accuracy on validation images of a probe fitted to the training
+  images: as many trials, as long;
 * **random**: settings drawn at random, trained at full length.
 
 What each chose, and the default settings, are trained again with a seed that no search has seen;

@@ -68,7 +68,8 @@ class Search:
         trials: how many settings are tried; the first are the defaults, at full length.
         score: what is maximised, or minimised where lower is better; views are drawn alike for
             all trials.
-        labels: choose by a logistic regression on the validation images instead.
+        labels: choose by the accuracy on the validation images of a logistic regression fitted to
+            the training images instead.
         part: whose images the score is of: train, val or test.
         images: how many of them, at most.
         sampler: tpe or random; Optuna's.
