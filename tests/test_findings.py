@@ -10,15 +10,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from scipy.stats import spearmanr
 
 from radial.metrics.registry import SCORES
-from radial.study.plan import read_study
+from radial.study.plan import from_values, read_study
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "studies"))
 
 import evidence  # noqa: E402
+import rates  # noqa: E402
 from evidence import Evidence  # noqa: E402
 
 STUDIES = {"tune": 30, "heads": 90, "scores": 100, "published": 27}
@@ -153,3 +155,32 @@ def test_adjusted_p_values() -> None:
     """Holm's own: sorted p times n, n − 1, …, never falling, at most 1."""
     assert evidence.holm(np.array([0.01, 0.04, 0.03])) == pytest.approx([0.03, 0.06, 0.06])
     assert evidence.holm(np.array([0.9, 0.8])) == pytest.approx([1.0, 1.0])
+
+
+def test_the_best_rates_and_their_plan() -> None:
+    """The smaller of equal rates; an edge is of the method's grid; each head once a seed."""
+    reached = {("byol", "rbfn"): (0.3, 0.4, 0.4), ("byol", "default"): (0.2, 0.3, 0.4),
+               ("moco", "rbfn"): (0.5, 0.4, 0.4), ("moco", "default"): (0.5, 0.4, 0.3)}  # fmt: skip
+    table = pd.DataFrame(
+        {"method": method, "head": head, "base_lr": rate, "validation": value}
+        for (method, head), values in reached.items()
+        for rate, value in zip((0.03, 0.12, 0.48), values, strict=True)
+    )
+    chosen = rates.best(table.sample(frac=1, random_state=0)).set_index(["method", "head"])
+    assert chosen["base_lr"].to_dict() == {
+        ("byol", "rbfn"): 0.12, ("byol", "default"): 0.48,
+        ("moco", "rbfn"): 0.03, ("moco", "default"): 0.03,
+    }  # fmt: skip
+    assert chosen["highest"].to_dict()["byol", "default"]
+    assert list(chosen.index[chosen["lowest"]]) == [("moco", "default"), ("moco", "rbfn")]
+    values = yaml.safe_load(rates.plan(chosen.reset_index(), ["default", "rbfn"]))
+    values["constants"]["data"] = "digits"
+    runs = from_values(values).runs()
+    found = [(run.config.method, run.config.head, run.config.base_lr, run.config.seed)
+             for run in runs]  # fmt: skip
+    assert sorted(found) == sorted(
+        (method, head, rate, seed)
+        for (method, head), rate in chosen["base_lr"].items()
+        for seed in (0, 1, 2)
+    )
+    assert {run.config.epochs for run in runs} == {10}
