@@ -30,16 +30,11 @@ from measure import record, verdict
 # ruff: isort: split
 import numpy as np
 import torch
-from lightly.loss.ntx_ent_loss import NTXentLoss
-from lightly.models.modules.heads import SimCLRProjectionHead
 from PIL import Image
 from rich.console import Console
-from torch import nn
-from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 from views import of_lightly
 
-from radial.backbones import build_backbone
 from radial.data import load_data
 from radial.data.augmentations import recipe
 from radial.processes import keep_freed_memory
@@ -47,6 +42,7 @@ from radial.training.callbacks import Metrics
 from radial.training.config import RunConfig
 from radial.training.run import train
 from radial.training.rundir import METRICS
+from training import Example
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,37 +83,6 @@ def write_files(case: Case, photographs: list[Path], root: Path) -> Path:
     return root
 
 
-class Example:
-    """LightlySSL's SimCLR example on a folder of files: epoch() gives images/s."""
-
-    def __init__(self, case: Case, folder: Path) -> None:
-        self.case = case
-        backbone, info = build_backbone(case.backbone, image_size=case.size)
-        self.model = nn.Sequential(backbone, SimCLRProjectionHead(info.feature_dim, 2048, 128))
-        self.criterion = NTXentLoss()
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.06)
-        self.loader = DataLoader(
-            ImageFolder(folder / "train", of_lightly(recipe("simclr", case.size)[0])),
-            batch_size=case.batch,
-            shuffle=True,
-            drop_last=True,
-            num_workers=2,
-            persistent_workers=True,
-        )
-
-    def epoch(self) -> float:
-        steps, begin = 0, 0.0
-        for (x0, x1), _ in self.loader:
-            if steps == 0:
-                begin = time.perf_counter()  # workers have started and filled their queue
-            loss = self.criterion(self.model(x0), self.model(x1))
-            loss.backward()
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-            steps += 1
-        return steps * self.case.batch / (time.perf_counter() - begin)
-
-
 def ours(case: Case, folder: Path) -> tuple[float, float]:
     """Images/s of the first epoch, with the reading of all files before it, and of the third."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -145,7 +110,8 @@ def ours(case: Case, folder: Path) -> tuple[float, float]:
 def compare(case: Case, photographs: list[Path], root: Path, rounds: int) -> dict[str, float]:
     folder = write_files(case, photographs, root)
     files = [path.stat().st_size for path in folder.rglob("*.jpg")]
-    example = Example(case, folder)
+    images = ImageFolder(folder / "train", of_lightly(recipe("simclr", case.size)[0]))
+    example = Example(images, backbone=case.backbone, size=case.size, batch=case.batch, hidden=2048)
     speeds: dict[str, list[float]] = {}
     for _ in range(rounds):
         theirs = example.epoch()

@@ -20,7 +20,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from measure import Task, median_seconds, record, seconds, verdict
 
@@ -50,7 +50,7 @@ from radial.training.rundir import METRICS
 BACKBONE, BATCH = "resnet9-w0.125", 256
 
 
-class Pictures(Dataset[list[torch.Tensor]]):
+class Pictures(Dataset[tuple[list[torch.Tensor], int]]):
     """Arrays that become PIL images and then two views, as in torchvision and LightlySSL."""
 
     def __init__(self, images: torch.Tensor) -> None:
@@ -66,24 +66,24 @@ class Pictures(Dataset[list[torch.Tensor]]):
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, index: int) -> list[torch.Tensor]:
-        views: list[torch.Tensor] = self.transform(Image.fromarray(self.images[index]))
-        return views
+    def __getitem__(self, index: int) -> tuple[list[torch.Tensor], int]:
+        return self.transform(Image.fromarray(self.images[index])), 0
 
 
 class Example:
-    """LightlySSL's SimCLR example: epoch() gives images/s."""
+    """LightlySSL's SimCLR example on a set of (views, label): epoch() gives images/s."""
 
-    def __init__(self, images: torch.Tensor) -> None:
-        backbone, info = build_backbone(BACKBONE, image_size=32)
-        self.model = nn.Sequential(
-            backbone, SimCLRProjectionHead(info.feature_dim, 4 * info.feature_dim, 128)
-        )
+    def __init__(
+        self, images: Dataset[Any], *, backbone: str, size: int, batch: int, hidden: int
+    ) -> None:
+        network, info = build_backbone(backbone, image_size=size)
+        self.model = nn.Sequential(network, SimCLRProjectionHead(info.feature_dim, hidden, 128))
         self.criterion = NTXentLoss()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.06)
+        self.batch = batch
         self.loader = DataLoader(
-            Pictures(images),
-            batch_size=BATCH,
+            images,
+            batch_size=batch,
             shuffle=True,
             drop_last=True,
             num_workers=2,
@@ -92,7 +92,7 @@ class Example:
 
     def epoch(self) -> float:
         steps, begin = 0, 0.0
-        for x0, x1 in self.loader:
+        for (x0, x1), _ in self.loader:
             if steps == 0:
                 begin = time.perf_counter()  # workers have started and filled their queue
             loss = self.criterion(self.model(x0), self.model(x1))
@@ -100,7 +100,7 @@ class Example:
             self.optimizer.step()
             self.optimizer.zero_grad()
             steps += 1
-        return steps * BATCH / (time.perf_counter() - begin)
+        return steps * self.batch / (time.perf_counter() - begin)
 
 
 def ours(folder: Path, directory: Path, how: Literal["on", "off"]) -> float:
@@ -164,7 +164,8 @@ def main(arguments: list[str]) -> int:
         (Path(scratch) / "images").mkdir()
         folder = options.folder or write_images(Path(scratch) / "images", options.steps)
         images = load_data(f"folder:{folder}").train
-        example = Example(images.__getitems__(range(min(len(images), options.steps * BATCH))))
+        pictures = Pictures(images.__getitems__(range(min(len(images), options.steps * BATCH))))
+        example = Example(pictures, backbone=BACKBONE, size=32, batch=BATCH, hidden=256)
         bare = step("default", folder, compiled=True)
         ours(folder, run, "on")  # fills the compile cache
         bare.run()
