@@ -28,31 +28,26 @@ COLUMNS = {METHODS: "method", ARCHITECTURES: "backbone", SUPERVISED: "method", O
 RESAMPLES = 2000
 
 
-def facts(found: Evidence, studies: Mapping[str, pd.DataFrame], chosen_on: tuple[str, ...]) -> str:
+def facts(found: Evidence, first: Evidence, studies: Mapping[str, pd.DataFrame]) -> str:
     """The file's text.
 
     Args:
-        found: of the confirming cells.
-        studies: the kept results by name, of studies that are complete.
-        chosen_on: methods that a score was chosen on, which confirm nothing.
+        found: of the registered confirming cells.
+        first: of earlier ones, for the scores that not all of the others have: those of kernels.
+        studies: the kept results by name, without runs that a score was chosen on.
     """
-    table = found.table()
-    labelled = [name for name in found.names if "@" not in name]
-    within = {
-        name: _entry("ρ", row["rho"], row["low"], row["high"])
-        | {
-            "p_holm": round(float(row["p_holm"]), 3),
-            "regret1": round(float(row["regret"]) / 100, 4),
-        }
-        for name, row in table.drop(index=labelled).sort_index().iterrows()
-    }
+    methods = len({cell.method for cell in first.cells})
+    earlier = {name: entry | {"runs": first.runs, "groups": methods}
+               for name, entry in _within(first).items() if name not in found.names}  # fmt: skip
+    within = dict(sorted((_within(found) | earlier).items()))
     told: dict[str, Any] = dict.fromkeys((ONE_RUN, ONE_METHOD, METHODS, ARCHITECTURES, SUPERVISED))
     groups = sorted({cell.method for cell in found.cells})
     told[ONE_METHOD] = {"runs": found.runs, "groups": groups, "scores": within}
     for kind in LEAST:
         for _, runs in sorted(studies.items()):
-            one = by_pairs(runs[~runs["method"].isin(chosen_on)], kind, directions(runs))
-            if one and (told[kind] is None or one["runs"] > told[kind]["runs"]):
+            one = by_pairs(runs, kind, directions(runs))
+            known = 0 if told[kind] is None else told[kind]["runs"]
+            if one and one["scores"] and one["runs"] > known:
                 told[kind] = one
     return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
 
@@ -103,6 +98,19 @@ def _over_groups(
     means = [(w * total).sum() / n for w in weights if (n := (w * count).sum())]
     low, high = np.quantile(means, [0.025, 0.975])
     return float(agreed.mean()), float(low), float(high)
+
+
+def _within(found: Evidence) -> dict[str, dict[str, Any]]:
+    """ρ within methods of every score that sees no labels."""
+    labelled = [name for name in found.names if "@" not in name]
+    return {
+        name: _entry("ρ", row["rho"], row["low"], row["high"])
+        | {
+            "p_holm": round(float(row["p_holm"]), 3),
+            "regret1": round(float(row["regret"]) / 100, 4),
+        }
+        for name, row in found.table().drop(index=labelled).iterrows()
+    }
 
 
 def _entry(measure: str, value: float, low: float, high: float) -> dict[str, Any]:

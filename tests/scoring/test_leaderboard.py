@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.stats import spearmanr
 
 import radial
 from radial.metrics.scores import Score
@@ -59,9 +61,23 @@ def test_kinds_of_comparison(changes, found) -> None:
     assert kinds([first, second]) == found
     board = leaderboard([first, second])
     supported = all(standing(KEY, kind) == "supported" for kind in found)
+    supported = supported and second.method is not None
     assert board.confirmed is supported
-    word = "supported by the findings, ρ 0.90" if supported else "not supported by the findings"
-    assert word in board.comparison
+    assert (": supported by the findings, " in board.comparison) is supported
+    assert ("not supported by the findings" in board.comparison) is not supported
+
+
+def test_what_a_comparison_rests_on_is_said() -> None:
+    one = leaderboard([card("a", 0.6), card("b")]).comparison
+    assert re.fullmatch(
+        r"runs of one method: supported by the findings, ρ 0\.\d\d \(0\.\d\d to 0\.\d\d\) over "
+        r"\d+ runs of 9 methods", one
+    ), one  # fmt: skip
+    along = leaderboard([card("a", 0.6), card("b", run="a")]).comparison
+    assert re.search(r"τ 0\.\d\d .* over \d+ checkpoints of \d+ runs", along), along
+    key = "kernel_retrieval@kernels"  # half of the registered runs have no kernels
+    kernels = leaderboard([card("a", 0.6, key), card("b", 0.5, key)], by=key).comparison
+    assert kernels.endswith("over 60 runs of 3 methods")
 
 
 @pytest.fixture
@@ -69,7 +85,7 @@ def without_info_nce(monkeypatch: pytest.MonkeyPatch) -> None:
     """The facts as if the findings had not tested that score."""
     told = confirmed()[ONE_METHOD]
     left = {key: found for key, found in told["scores"].items() if key != "info_nce@backbone"}
-    facts = {**confirmed(), ONE_METHOD: {**told, "scores": left}}
+    facts = {**dict.fromkeys(KINDS), ONE_METHOD: {**told, "scores": left}}
     monkeypatch.setattr("radial.scoring.leaderboard.confirmed", lambda: facts)
 
 
@@ -77,26 +93,31 @@ def without_info_nce(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_what_a_score_was_tested_for_is_confirmed() -> None:
     poor = leaderboard([card(n, v, "rankme@projector") for n, v in (("a", 9.0), ("b", 5.0))])
     assert not poor.confirmed
-    assert "by the findings rankme@projector does not rank these: ρ -0.02" in poor.comparison
+    assert "by the findings rankme@projector does not rank these: ρ -0." in poor.comparison
     new = leaderboard([card(n, v, "info_nce@backbone") for n, v in (("a", 9.0), ("b", 5.0))],
                       by="info_nce@backbone")  # fmt: skip
     assert "not supported by the findings (of info_nce@backbone nothing is)" in new.comparison
 
 
 def test_the_facts_are_those_of_the_results() -> None:
-    """By pandas alone, from the kept runs: Fisher's mean of Spearman's ρ within methods."""
-    runs = pd.read_parquet(ROOT / "docs" / "findings" / "scores" / "results.parquet")
-    left = runs[~runs["method"].isin(["simclr", "byol"])]
+    """By pandas alone, from the kept runs: Fisher's mean of Spearman's ρ within cells."""
+    kept = {name: pd.read_parquet(ROOT / "docs" / "findings" / name / "results.parquet")
+            for name in ("second", "long")}  # fmt: skip
+    whole = kept["long"]["epoch"].isin([1, 3, 10, 20])
+    runs = pd.concat([kept["second"], kept["long"][whole]])
+    runs = runs.groupby(["data", "method", "epoch"]).filter(lambda cell: len(cell) >= 4)
+    cells = [cell for _, cell in runs.groupby(["data", "method", "epoch"])]
     facts = confirmed()
     assert set(facts) == set(KINDS)
     told = facts[ONE_METHOD]
-    assert told["runs"] == len(left)
-    assert told["groups"] == sorted(left["method"].unique())
-    for key in (KEY, "kernel_retrieval@kernels", "rankme@projector"):
-        rhos = [g[[key, "accuracy"]].corr("spearman").iloc[0, 1] for _, g in left.groupby("method")]
-        mean = float(np.tanh(np.mean(np.arctanh(rhos))))
-        assert told["scores"][key]["value"] == pytest.approx(mean, abs=0.01)
-    assert [kind for kind in KINDS if facts[kind]] == [ONE_METHOD]
+    assert told["runs"] == runs["run"].str.partition("@")[0].nunique()
+    assert told["groups"] == sorted(runs["method"].unique())
+    for key in (KEY, "rankme@projector"):
+        rhos = [spearmanr(c[key], c["accuracy"])[0] for c in cells]
+        most = np.array([1 - 6 / (len(c) ** 3 - len(c)) for c in cells])
+        mean = float(np.tanh(np.arctanh(np.clip(rhos, -most, most)).mean()))
+        assert told["scores"][key]["value"] == pytest.approx(mean, abs=0.001)
+    assert [kind for kind in KINDS if facts[kind]] == [ONE_RUN, ONE_METHOD, METHODS]
 
 
 def test_other_kinds_are_confirmed_once_results_are_there(monkeypatch) -> None:

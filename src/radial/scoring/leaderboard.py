@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from radial.metrics.registry import ARROWS, HEADLINES, SCORES, layers_of, parse, quality
-from radial.presentation import listed, short_number
+from radial.presentation import listed, several, short_number
 from radial.scoring.card import RANKED, Card, short_names
 
 if TYPE_CHECKING:
@@ -86,16 +86,27 @@ def judgement(cards: Sequence[Card], key: str) -> tuple[bool, str]:
     else:
         words = listed([*found])
     told = [standing(key, kind) for kind in found]
+    if None in {card.method for card in cards}:
+        told.append("untested")  # it may have been trained with labels
     tested = _found(key, found[0])
     if "unsupported" in told and tested is not None:
         return False, f"{words}: by the findings {key} does not rank these: {_figures(tested)}"
     if set(told) == {"supported"} and tested is not None:
-        source = confirmed()[found[0]]
-        of = f"{source['runs']} runs of {listed(source['groups'])}"
+        of = _of(tested, found[0])
         return True, f"{words}: supported by the findings, {_figures(tested)} over {of}"
     known = [kind for kind in KINDS if standing(key, kind) == "supported"]
-    only = f"of {key} only {listed(known)} are" if known else f"of {key} nothing is"
+    only = f"of {key} supported: {listed(known)}" if known else f"of {key} nothing is"
     return False, f"{words}: not supported by the findings ({only}); take the order as a hint"
+
+
+def _of(found: Mapping[str, Any], kind: str) -> str:
+    """What a score was tested on in one kind of comparison: 106 runs of 9 methods."""
+    one, group = {ONE_RUN: ("checkpoint", "run"), ARCHITECTURES: ("run", "architecture")}.get(
+        kind, ("run", "method")
+    )
+    source = confirmed()[kind]
+    runs, groups = found.get("runs", source["runs"]), found.get("groups", len(source["groups"]))
+    return f"{several(runs, one)} of {several(groups, group)}"
 
 
 def _figures(found: Mapping[str, Any]) -> str:

@@ -1,0 +1,414 @@
+"""Every table of docs/FINDINGS.md, from the results kept in docs/findings, as Markdown.
+
+The statistics are those of REGISTERED.md, in evidence.py; findings.py puts each in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from candidates import judge
+from evidence import RESAMPLES, Evidence, spearman
+from rates import best
+
+from radial.study.analysis import paired_heads, stopping_summary, stopping_table
+from radial.study.analysis.columns import BASELINES, final, numbers, oriented, with_clid
+from radial.study.analysis.peaks import t_interval
+from radial.study.audit import audit
+from radial.study.results import directions
+
+DOCS = Path(__file__).parents[1] / "docs"
+KEPT = DOCS / "findings"
+METHODS = {
+    "simclr": "SimCLR", "moco": "MoCo v2", "nnclr": "NNCLR", "byol": "BYOL", "simsiam": "SimSiam",
+    "swav": "SwAV", "dino": "DINO", "barlow_twins": "Barlow Twins", "vicreg": "VICReg",
+}  # fmt: skip
+ARMS = ("default", "mlp-silu", "linear", "residual-linear", "rbfn")  # of the registered claims
+CHOOSING = ("simclr", "byol")  # of study `scores`: what a score was chosen on
+DATA = {
+    "scores": "CIFAR-10 16 px",
+    "second": "Tiny-ImageNet 32 px",
+    "second64": "Tiny-ImageNet 64 px",
+    "long": "CIFAR-10 32 px",
+    "vit": "CIFAR-10 32 px, ViT",
+}
+REGISTERED = ("second", "long")  # the registered confirming studies that have run
+FIRST = "scores"  # the first edition's hundred runs, trained again
+BUDGETS = (1, 3, 10, 20)  # epochs at which `long` is judged
+EARLY, LATE = 3, 20
+BEST = "view_retrieval@backbone"
+LABELS = {"knn_1pct": "kNN, 1 % of labels", "logistic_1pct": "logistic regression, 1 %",
+          "logistic_10pct": "logistic regression, 10 %", "knn": "kNN, all labels"}  # fmt: skip
+NAMES = {
+    BEST: "**view retrieval**: whitened, log rank",
+    "view_retrieval_top1@backbone": "whitened, top-1",
+    "view_retrieval_plain@backbone": "plain, log rank",
+    "acr@backbone": "plain, top-1: 1 − ACR",
+    "info_nce_whitened@backbone": "InfoNCE, whitened",
+    "info_nce@backbone": "InfoNCE",
+    "arc@backbone": "ARC",
+    "garc_mean@backbone": "GARC",
+    "rotation_probe@backbone": "rotation probe",
+    "clid@backbone": "CLID",
+    "kmeans_agreement@backbone": "agreement of k-means",
+    "alignment@backbone": "alignment",
+    "uniformity@backbone": "uniformity",
+    "rankme@projector": "RankMe, projector",
+    "rankme@backbone": "RankMe, backbone",
+    "lidar@projector": "LiDAR, projector",
+    "lidar@backbone": "LiDAR, backbone",
+    "train_loss": "training loss",
+    **LABELS,
+}
+
+
+@cache
+def kept(name: str) -> pd.DataFrame:
+    return pd.read_parquet(KEPT / name / "results.parquet")
+
+
+def there(name: str) -> bool:
+    return (KEPT / name / "results.parquet").is_file()
+
+
+def points(value: float, *, sign: bool = True) -> str:
+    text = f"{100 * value:+.1f}" if sign else f"{100 * value:.1f}"
+    return text.replace("-", "−")
+
+
+def span(low: float, high: float) -> str:
+    return f"{points(low)} to {points(high)}"
+
+
+def rho(value: float, low: float | None = None, high: float | None = None) -> str:
+    text = f"{value:+.2f}" if low is None else f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
+    return "–" if "nan" in text else text.replace("-", "−")
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# ------------------------------------------------------------------ which run
+
+
+def readings(name: str, label: str) -> tuple[pd.DataFrame, list[str]]:
+    """The rows of a study with its scores oriented, and which of them (nearly) every run has."""
+    runs = kept(name)
+    runs = runs[runs["accuracy"].notna()]
+    stem = runs["run"].astype(str).str.partition("@")[0]
+    cells = runs["method"] + " " + runs["epoch"].astype(int).astype(str)
+    runs, better = with_clid(runs.assign(data=cells), directions(runs))  # CLID's pool is a cell
+    better |= {k: way for k, way in BASELINES.items() if k != "steps"} | {"knn": "higher"}
+    better = {k: way for k, way in better.items() if way != "none"}
+    values = {k: oriented(numbers(runs, k), way) for k, way in better.items()}
+    frame = pd.DataFrame(values, index=runs.index)
+    frame = frame.loc[:, frame.notna().mean() > 0.95]
+    known = runs[["method", "head", "accuracy", "epoch", "verdict"]].assign(run=stem, data=label)
+    return pd.concat([known, frame], axis=1), list(frame.columns)
+
+
+@cache
+def confirming(*studies: str) -> Evidence:
+    """The cells of these studies, on which nothing was chosen."""
+    parts, names = [], None
+    for name in (name for name in studies if there(name)):
+        runs, found = readings(name, DATA[name])
+        if name == FIRST:
+            runs = runs[~runs["method"].isin(CHOOSING)]
+        if name == "long":
+            runs = runs[runs["epoch"].isin(BUDGETS)]
+        parts.append(runs)
+        names = found if names is None else [n for n in names if n in found]
+    return Evidence(pd.concat(parts, ignore_index=True), names or [], labelled=list(LABELS))
+
+
+def ranking_table(found: Evidence, names: Mapping[str, str], best: str = BEST) -> str:
+    """ρ, the least method, the better half, regret, and how far view retrieval is ahead."""
+    table, ahead = found.table(), found.ahead(best)
+    rows = []
+    for name, text in names.items():
+        if name not in table.index:
+            continue
+        row = table.loc[name]
+        behind = rho(*ahead.loc[name, ["ahead", "low", "high"]]) if name != best else ""
+        p = "" if np.isnan(row["p_holm"]) else f"{row['p_holm']:.3f}".replace("0.000", "< 0.001")
+        rows.append([
+            text, rho(row["rho"], row["low"], row["high"]), rho(row["least"]),
+            rho(row["top_half"]), f"{row['regret']:.1f}", p, behind,
+        ])  # fmt: skip
+    lost = np.mean([cell.accuracy.max() - cell.accuracy.mean() for cell in found.cells])
+    rows.append(["a random run", "", "", "", points(lost, sign=False), "", ""])
+    header = ["", "ρ with accuracy", "least method", "better half", "regret@1", "p (Holm)",
+              "view retrieval is ahead by"]  # fmt: skip
+    return markdown(header, rows)
+
+
+def datasets_table(*studies: str) -> str:
+    """The main scores on each study alone."""
+    rows = []
+    for name in (name for name in studies if there(name)):
+        found = confirming(name)
+        table = found.table()
+        for score in (BEST, "arc@backbone", "rankme@backbone", "logistic_1pct", "knn"):
+            row = table.loc[score]
+            low, high = f"{row['regret_low']:.1f}", f"{row['regret_high']:.1f}"
+            rows.append([DATA[name], str(found.runs), NAMES[score].partition(":")[0],
+                         rho(row["rho"], row["low"], row["high"]), rho(row["least"]),
+                         f"{row['regret']:.1f} ({low} to {high})"])  # fmt: skip
+    return markdown(["", "runs", "", "ρ with accuracy", "least method", "regret@1"], rows)
+
+
+def methods_table(found: Evidence) -> str:
+    """View retrieval's ρ in every cell."""
+    place = found.names.index(BEST)
+    values = {
+        (cell.method, cell.data, cell.budget): spearman(cell.scores[:, place], cell.accuracy)
+        for cell in found.cells
+    }
+    columns = list(dict.fromkeys((cell.data, cell.budget) for cell in found.cells))
+    header = ["", *(f"{data}, epoch {float(budget):.0f}" for data, budget in columns)]
+    rows = []
+    for method, text in METHODS.items():
+        cells = [values.get((method, *column)) for column in columns]
+        if any(value is not None for value in cells):
+            rows.append([text, *("" if v is None else rho(v) for v in cells)])
+    return markdown(header, rows)
+
+
+# ---------------------------------------------------------------- which epoch
+
+
+def methodwise(values: pd.Series, methods: pd.Series, seed: int = 0) -> tuple[float, float]:
+    """95 % of a mean, methods drawn with replacement, then runs within them."""
+    random = np.random.default_rng(seed)
+    groups = [values[methods == m].to_numpy() for m in methods.unique()]
+    drawn = random.integers(0, len(groups), (RESAMPLES, len(groups)))
+    means = np.array([
+        [g[random.integers(0, len(g), len(g))].mean() for g in (groups[i] for i in row)]
+        for row in drawn
+    ])  # fmt: skip
+    low, high = np.percentile(means.mean(1), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def epoch_rules() -> dict[str, tuple[float, float, float, float]]:
+    """Points lost by keeping one of a run's checkpoints, by rule: mean, interval, most."""
+    runs, names = readings("long", DATA["long"])
+    runs = runs.sort_values("epoch")
+    count = runs.drop_duplicates("run").groupby("method").size()
+    runs = runs[runs["method"].map(count) >= 4]  # as in all tables
+    groups = [group for _, group in runs.groupby("run") if len(group) > 3]
+    methods = pd.Series([group["method"].iloc[0] for group in groups])
+    top = np.array([group["accuracy"].max() for group in groups])
+
+    def by(column: str) -> np.ndarray:
+        return np.array([g["accuracy"].iloc[np.nanargmax(g[column])] for g in groups])
+
+    rules = {"the last epoch": np.array([g["accuracy"].iloc[-1] for g in groups])}
+    rules["the best **view retrieval**"] = by(BEST)
+    for name, text in (("rankme@backbone", "the highest RankMe, backbone"),
+                       ("lidar@backbone", "the highest LiDAR, backbone"),
+                       ("info_nce_whitened@backbone", "the best InfoNCE, whitened"),
+                       ("rotation_probe@backbone", "the best rotation probe"),
+                       ("train_loss", "the lowest training loss"),
+                       ("logistic_1pct", "logistic regression, 1 % of labels"),
+                       ("logistic_10pct", "logistic regression, 10 %"),
+                       ("knn", "kNN, all labels")):  # fmt: skip
+        if name in names:
+            rules[text] = by(name)
+    rules["a random one"] = np.array([g["accuracy"].mean() for g in groups])
+    found = {}
+    for text, accuracy in rules.items():
+        lost = pd.Series(100 * (top - accuracy))
+        mean = float(lost.groupby(methods).mean().mean())
+        found[text] = (mean, *methodwise(lost, methods), float(lost.max()))
+    return found
+
+
+def epochs_table() -> str:
+    rows = [[text, f"{mean:.2f} ({low:.2f} to {high:.2f})", f"{most:.1f}"]
+            for text, (mean, low, high, most) in epoch_rules().items()]  # fmt: skip
+    return markdown(["what is kept of a run", "points lost", "most"], rows)
+
+
+def early_table() -> str:
+    """Scores after few epochs against accuracy at the end, within methods."""
+    runs, names = readings("long", DATA["long"])
+    end = runs[runs["epoch"] == LATE].set_index("run")["accuracy"]
+    rows = []
+    for epoch in (e for e in BUDGETS if e < LATE):
+        part = runs[(runs["epoch"] == epoch) & runs["run"].isin(end.index)]
+        part = part.assign(then=part["accuracy"], accuracy=part["run"].map(end))
+        shown = [n for n in (BEST, "train_loss", "rankme@backbone", "logistic_1pct", "knn", "then")
+                 if n in [*names, "then"]]  # fmt: skip
+        table = Evidence(part, shown).table()
+        for name in shown:
+            row = table.loc[name]
+            text = NAMES.get(name, "accuracy at that time")
+            rows.append([f"{epoch}", text, rho(row["rho"], row["low"], row["high"]),
+                         f"{row['regret']:.1f}"])  # fmt: skip
+    header = ["after epoch", "by", f"ρ with accuracy after {LATE}", "regret@1"]
+    return markdown(header, rows)
+
+
+def stopping_rules() -> str:
+    """What is lost by keeping the best epoch by view retrieval, and by stopping by it."""
+    table = stopping_table(kept("stopping"), BEST, patience=3)
+    methods = kept("stopping").drop_duplicates("run").set_index("run")["method"]
+    names = {"last": "the last epoch", "kept": "the epoch of the best view retrieval",
+             "stopped": "the same, stopped when it has not risen for three"}  # fmt: skip
+    rows = []
+    for _, row in stopping_summary(table).iterrows():
+        lost, of = 100 * table[f"{row['rule']}_regret"], table["run"].map(methods)
+        low, high = methodwise(lost, of)
+        saved = f"{100 * row['saved']:.0f} %"
+        mean = lost.groupby(of).mean().mean()
+        rows.append([names[row["rule"]], f"{mean:.2f} ({low:.2f} to {high:.2f})",
+                     f"{lost.max():.1f}", saved])  # fmt: skip
+    return markdown(["what is kept of a run", "points lost", "most", "epochs saved"], rows)
+
+
+# ------------------------------------------------------------- which challenger
+
+
+def candidates_table(most: int = 8) -> str:
+    """The best candidates on the hundred runs of `scores`, view retrieval among them."""
+    table = judge(KEPT / "candidates" / "scores.parquet", KEPT / "scores" / "results.parquet", [])
+    rows = [
+        [row["candidate"], rho(row["rho"]), rho(row["least"]), rho(row["top half"]),
+         f"{row['regret']:.1f}", rho(row["colour"])]
+        for _, row in table.head(most).iterrows()
+    ]  # fmt: skip
+    return markdown(["", "ρ", "least method", "better half", "regret@1", "worth of colour"], rows)
+
+
+def challenger_table() -> str:
+    """The challenger beside view retrieval, on the runs of `second` it was read on."""
+    runs, _ = readings("second", DATA["second"])
+    found = pd.read_parquet(KEPT / "candidates" / "second.parquet").set_index("run")
+    recipes = [f"{name}: whitened log rank" for name in ("fixed", "crop", "strong")]
+    runs = runs[runs["run"].isin(found.index)]
+    runs = runs.assign(challenger=runs["run"].map(found[recipes].mean(axis=1)))
+    names = {BEST: NAMES[BEST], "challenger": "mean of fixed, crop, strong"}
+    found = Evidence(runs, list(names))
+    if not found.cells:
+        return "Read on fewer than four runs of every method so far."
+    methods = ", ".join(METHODS[m] for m in dict.fromkeys(cell.method for cell in found.cells))
+    return f"{found.runs} runs of {methods}:\n\n{ranking_table(found, names)}"
+
+
+# ------------------------------------------------------------------ which pool
+
+
+POOL = {"pool": "0", "pool-0.125": "0.125", "pool-0.25": "0.25", "pool-0.5": "0.5", "pool-1": "1"}
+SHOWN = (BEST, "view_retrieval_top1@backbone", "info_nce_whitened@backbone", "arc@backbone",
+         "rotation_probe@backbone", "rankme@backbone", "lidar@backbone")  # fmt: skip
+
+
+def pool_table() -> str:
+    """Means over seeds and rates of what every score says of each kind of network."""
+    rows = []
+    for name, strength in POOL.items():
+        if there(name):
+            runs = final(kept(name))
+            for method, part in runs.groupby("method", sort=False):
+                text = {"supervised": "cross-entropy", "supcon": "SupCon"}.get(method, "SimCLR")
+                if strength != "0":
+                    text += f", watermark {strength}"
+                cells = [f"{numbers(part, score).mean():.3g}" for score in SHOWN]
+                rows.append([text, points(part["accuracy"].mean(), sign=False), *cells])
+    heads = [NAMES[score].partition(":")[0] for score in SHOWN]
+    return markdown(["", "accuracy, %", *heads], rows)
+
+
+def outliers_table() -> str:
+    """Areas under the curve and agreements, a column a seed."""
+    runs = kept("outliers").set_index("run")
+    rows = [[name, *(f"{value:.3f}" for value in runs[name])] for name in runs.columns]
+    return markdown(["", *(f"seed {run}" for run in runs.index)], rows)
+
+
+# ---------------------------------------------------------------- which head
+
+
+def heads_table(runs: pd.DataFrame, heads: Sequence[str]) -> str:
+    """Mean accuracy in percent with Student's 95 % interval over seeds."""
+
+    def cell(method: str, head: str) -> str:
+        found = runs[(runs["method"] == method) & (runs["head"] == head)]["accuracy"].to_numpy()
+        low, high = t_interval(found, 1 / float(runs["test_samples"].min()))
+        return f"{points(found.mean(), sign=False)} ± {50 * (high - low):.1f}"
+
+    rows = [[text, *(cell(m, h) for h in heads)]
+            for m, text in METHODS.items() if m in set(runs["method"])]  # fmt: skip
+    return markdown(["", *(f"`{head}`" for head in heads)], rows)
+
+
+def pairs_table(runs: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> str:
+    """One head minus another: by method, pairs alike, and methods as clusters."""
+    tables = [paired_heads(runs, b, a).set_index("method") for a, b in pairs]
+    rows = []
+    for method, name in [*METHODS.items(), ("pooled", "pairs alike")]:
+        if method in tables[0].index:
+            cells = [table.loc[method] for table in tables]
+            texts = [f"{points(c['difference'])} ({span(c['low'], c['high'])})" for c in cells]
+            rows.append([name, *texts])
+    texts = []
+    for gain, low, high in (clustered(runs, a, b) for a, b in pairs):
+        texts.append(f"**{points(gain)}** ({span(low, high)})")
+    rows.append(["**methods as clusters**", *texts])
+    return markdown(["", *(f"`{a}` − `{b}`" for a, b in pairs)], rows)
+
+
+def clustered(runs: pd.DataFrame, head: str, other: str) -> tuple[float, float, float]:
+    """Mean accuracy of one head minus another's, paired by method and seed; methods drawn."""
+    wide = runs.pivot_table(index=["method", "seed"], columns="head", values="accuracy")
+    gain = (wide[head] - wide[other]).dropna().reset_index()
+    return float(gain[0].mean()), *methodwise(gain[0], gain["method"])
+
+
+def rates_table() -> str:
+    """The rate that each head takes, and the grid of its method."""
+    table = kept("rates")
+    chosen = best(table).set_index(["method", "head"])["base_lr"]
+    rows = []
+    for method, text in METHODS.items():
+        grid = sorted(table.loc[table["method"] == method, "base_lr"].unique())
+        cells = [f"{chosen[method, head]:g}" for head in ARMS]
+        rows.append([text, f"{grid[0]:g} to {grid[-1]:g}", *cells])
+    return markdown(["", "grid, factors of 4", *(f"`{head}`" for head in ARMS)], rows)
+
+
+def learns_table() -> str:
+    """Do the new methods learn: accuracy beside the untrained backbone's."""
+    rows = []
+    for name, network in (("learns", "ResNet-9"), ("learns-vit", "ViT-nano")):
+        if there(name):
+            runs = final(kept(name))
+            for method in (m for m in METHODS if m in set(runs["method"])):
+                part = runs[runs["method"] == method].set_index("head")
+                cells = [points(part["accuracy"].get(h, np.nan), sign=False)
+                         for h in ("default", "rbfn")]  # fmt: skip
+                start = points(part["start_accuracy"].iloc[0], sign=False)
+                rows.append([network, METHODS[method], start, *cells])
+    return markdown(["", "", "untrained", "`default`", "`rbfn`"], rows)
+
+
+def published_table(runs: pd.DataFrame) -> str:
+    """Pooled correlations of the SNS forms with accuracy, with and without unlearned runs."""
+    table = audit(final(runs), directions(runs)).correlations.set_index("score")
+    rows = []
+    for name in ("sns_paper@kernels", "sns_width@kernels"):
+        one = table.loc[name]
+        figures = [rho(one[f"{kind}_{part}"])
+                   for kind in ("pearson", "spearman") for part in ("all", "left")]  # fmt: skip
+        rows.append([f"`{name}`", *figures, f"{one['n_all']:.0f}", f"{one['n_left']:.0f}"])
+    header = ["score", "Pearson, all", "Pearson, learned", "Spearman, all", "Spearman, learned",
+              "runs", "learned"]  # fmt: skip
+    return markdown(header, rows)
