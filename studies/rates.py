@@ -78,7 +78,8 @@ def main(arguments: list[str]) -> int:
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     table.to_parquet(KEPT, index=False)
     chosen = best(table)
-    print(table.pivot_table(index=["method", "head"], columns="base_lr", values="validation"))
+    for method, part in table.groupby("method", sort=False):
+        print(f"{method}\n{part.pivot(index='head', columns='base_lr', values='validation')}\n")
     for side, rows in (("down", chosen[chosen["lowest"]]), ("up", chosen[chosen["highest"]])):
         for method, part in rows.groupby("method"):
             print(f"{method}: extend {side} for {', '.join(part['head'])}")
