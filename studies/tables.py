@@ -14,6 +14,7 @@ import pandas as pd
 from candidates import judge
 from evidence import RESAMPLES, Evidence, spearman
 from rates import best
+from scipy.stats import kendalltau
 
 from radial.study.analysis import paired_heads, stopping_summary, stopping_table
 from radial.study.analysis.columns import BASELINES, final, numbers, oriented, with_clid
@@ -162,6 +163,24 @@ def datasets_table(*studies: str) -> str:
                          rho(row["rho"], row["low"], row["high"]), rho(row["least"]),
                          f"{row['regret']:.1f} ({low} to {high})"])  # fmt: skip
     return markdown(["", "runs", "", "ρ with accuracy", "least method", "regret@1"], rows)
+
+
+def exclusions_table(*studies: str) -> str:
+    """View retrieval without the runs that a verdict leaves out, and Kendall's τ-b."""
+    rows = []
+    for name in studies:
+        runs, _ = readings(name, DATA[name])
+        if name == FIRST:
+            runs = runs[~runs["method"].isin(CHOOSING)]
+        if name == "long":
+            runs = runs[runs["epoch"].isin(BUDGETS)]
+        poor = runs.loc[runs["verdict"].notna() & (runs["verdict"] != "ok"), "run"]
+        whole, left = Evidence(runs, [BEST]), Evidence(runs[~runs["run"].isin(poor)], [BEST])
+        tau = np.mean([kendalltau(c.scores[:, 0], c.accuracy)[0] for c in whole.cells])
+        out = whole.runs - left.runs
+        rows.append([DATA[name], rho(np.tanh(whole.z.mean())), rho(tau), str(out),
+                     rho(np.tanh(left.z.mean()))])  # fmt: skip
+    return markdown(["", "ρ", "τ-b", "dead or collapsed", "ρ without them"], rows)
 
 
 def methods_table(found: Evidence) -> str:
@@ -369,7 +388,8 @@ def clustered(runs: pd.DataFrame, head: str, other: str) -> tuple[float, float, 
     """Mean accuracy of one head minus another's, paired by method and seed; methods drawn."""
     wide = runs.pivot_table(index=["method", "seed"], columns="head", values="accuracy")
     gain = (wide[head] - wide[other]).dropna().reset_index()
-    return float(gain[0].mean()), *methodwise(gain[0], gain["method"])
+    mean = float(gain[0].groupby(gain["method"]).mean().mean())
+    return mean, *methodwise(gain[0], gain["method"])
 
 
 def rates_table() -> str:

@@ -92,7 +92,7 @@ def summary(results: pd.DataFrame) -> str:
         "",
         f"Points of accuracy on test images; 95 % intervals over {several(len(wide), 'repeat')} in "
         f"all. Pruning saved {percent(saved)} % of the epochs of the label-free searches.",
-        f"Registered goal (regret at most {GOAL} points, half of the cost saved): "
+        f"Goal (regret at most {GOAL} points, half of the cost saved): "
         f"{'holds' if regret <= GOAL and saved >= 0.5 else 'missed'}.",
         "",
     ]

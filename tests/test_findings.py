@@ -23,8 +23,9 @@ import evidence  # noqa: E402
 import rates  # noqa: E402
 from evidence import Evidence  # noqa: E402
 
-STUDIES = {"tune": 30, "heads": 90, "scores": 100, "published": 27}
-GROWING = {"second": 10, "long": 8}  # configurations a method, once it is complete
+STUDIES = {"tune": 30, "heads": 90, "scores": 100, "published": 27, "second": 90, "arms": 135,
+           "pool": 12}  # fmt: skip
+GROWING = {"long": 8}  # configurations a method, once it is complete
 
 
 def test_tables_and_figure_are_those_of_the_results() -> None:

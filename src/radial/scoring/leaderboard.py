@@ -81,17 +81,14 @@ def kinds(cards: Sequence[Card]) -> tuple[str, ...]:
 def judgement(cards: Sequence[Card], key: str) -> tuple[bool, str]:
     """Whether the findings confirm a comparison of these by a score, and one line that says so."""
     found = kinds(cards)
-    if None in {card.method for card in cards}:
-        words = listed([*found]) + " (how some were trained is not known)"
-    else:
-        words = listed([*found])
-    told = [standing(key, kind) for kind in found]
-    if None in {card.method for card in cards}:
-        told.append("untested")  # it may have been trained with labels
-    tested = _found(key, found[0])
-    if "unsupported" in told and tested is not None:
+    unknown = None in {card.method for card in cards}  # it may have seen labels
+    words = listed([*found]) + " (how some were trained is not known)" * unknown
+    told = {kind: standing(key, kind) for kind in found}
+    against = [kind for kind, word in told.items() if word == "unsupported"]
+    if against and (tested := _found(key, against[0])) is not None:
         return False, f"{words}: by the findings {key} does not rank these: {_figures(tested)}"
-    if set(told) == {"supported"} and tested is not None:
+    tested = _found(key, found[0])
+    if not unknown and set(told.values()) == {"supported"} and tested is not None:
         of = _of(tested, found[0])
         return True, f"{words}: supported by the findings, {_figures(tested)} over {of}"
     known = [kind for kind in KINDS if standing(key, kind) == "supported"]
