@@ -162,22 +162,18 @@ def rows(page: str, heading: str) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def findings(info: ScoreInfo) -> str:
-    head, known = rows("FINDINGS.md", "<!-- every -->")
-    of = "registered runs of nine methods on two sets of images"
-    if info.needs == "kernels" or info.name.startswith("kernel_"):  # half of those have no kernels
-        head, known = rows("FINDINGS.md", "<!-- kernel-scores -->")
-        of = "sixty runs of three methods"
-    found = {
-        key: cells for key, cells in known.items() if key.strip("`").split("@")[0] == info.name
-    }
-    if not found:
-        return "Not among the scores of the findings."
-    body = [[key, *cells] for key, cells in found.items()]
-    lines = [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body)]
-    return "\n".join([
-        f"Rank correlation ρ with accuracy within methods, small {of} that no score was chosen on:",
-        "[what was measured, and its limits](../FINDINGS.md).", "", *lines,
-    ])  # fmt: skip
+    for table, of in (("every", "registered runs of nine methods on two sets of images"),
+                      ("kernel-scores", "runs of three methods, sixty in all")):  # fmt: skip
+        head, known = rows("FINDINGS.md", f"<!-- {table} -->")
+        body = [[k, *cells] for k, cells in known.items()
+                if k.strip("`").split("@")[0] == info.name]  # fmt: skip
+        if body:
+            lines = [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body)]
+            return "\n".join([
+                f"Rank correlation ρ with accuracy within methods, small {of} that no score was",
+                "chosen on: [what was measured, and its limits](../FINDINGS.md).", "", *lines,
+            ])  # fmt: skip
+    return "Not among the scores of the findings."
 
 
 def failures(name: str) -> str:

@@ -39,6 +39,7 @@ from tables import (
 
 from radial.files import write_atomically
 from radial.study.analysis import paired_heads
+from radial.study.analysis.peaks import t_interval
 from radial.study.report.write import write_table
 from radial.study.results import read_runs
 
@@ -79,6 +80,7 @@ def all_tables() -> dict[str, str]:
         "datasets": tables.datasets_table(FIRST, *REGISTERED),
         "exclusions": tables.exclusions_table(FIRST, *REGISTERED),
         "methods": tables.methods_table(found),
+        "budgets": tables.budgets_table(),
         "first": tables.ranking_table(first, {name: NAMES[name] for name in SQUARE}),
         "candidates": tables.candidates_table(),
         "challenger": tables.challenger_table(),
@@ -135,7 +137,7 @@ def panels() -> list[Panel]:
                           ("default", "settings: defaults", "other"),
                           ("random", "settings: random", "other")):  # fmt: skip
         lost = wide["labelled"] - wide[by]
-        decisions.append(Line(text, float(lost.mean()), *tables.t_interval(lost.to_numpy()), way))
+        decisions.append(Line(text, float(lost.mean()), *t_interval(lost.to_numpy()), way))
     gains = paired_heads(kept("arms"), "default", "rbfn").set_index("method")
     heads = [Line(text, *(100 * gains.loc[m, c] for c in ("difference", "low", "high")), "other")
              for m, text in METHODS.items()]  # fmt: skip

@@ -40,7 +40,7 @@ DATA = {
 REGISTERED = ("second", "long")  # the registered confirming studies that have run
 FIRST = "scores"  # the first edition's hundred runs, trained again
 BUDGETS = (1, 3, 10, 20)  # epochs at which `long` is judged
-EARLY, LATE = 3, 20
+LATE = 20  # its last
 BEST = "view_retrieval@backbone"
 LABELS = {"knn_1pct": "kNN, 1 % of labels", "logistic_1pct": "logistic regression, 1 %",
           "logistic_10pct": "logistic regression, 10 %", "knn": "kNN, all labels"}  # fmt: skip
@@ -114,16 +114,22 @@ def readings(name: str, label: str) -> tuple[pd.DataFrame, list[str]]:
     return pd.concat([known, frame], axis=1), list(frame.columns)
 
 
+def unchosen(name: str) -> tuple[pd.DataFrame, list[str]]:
+    """The readings of a study that are judged: nothing was chosen on them, at the budgets."""
+    runs, names = readings(name, DATA[name])
+    if name == FIRST:
+        runs = runs[~runs["method"].isin(CHOOSING)]
+    if name == "long":
+        runs = runs[runs["epoch"].isin(BUDGETS)]
+    return runs, names
+
+
 @cache
 def confirming(*studies: str) -> Evidence:
-    """The cells of these studies, on which nothing was chosen."""
+    """The cells of these studies."""
     parts, names = [], None
-    for name in (name for name in studies if there(name)):
-        runs, found = readings(name, DATA[name])
-        if name == FIRST:
-            runs = runs[~runs["method"].isin(CHOOSING)]
-        if name == "long":
-            runs = runs[runs["epoch"].isin(BUDGETS)]
+    for name in studies:
+        runs, found = unchosen(name)
         parts.append(runs)
         names = found if names is None else [n for n in names if n in found]
     return Evidence(pd.concat(parts, ignore_index=True), names or [], labelled=list(LABELS))
@@ -153,7 +159,7 @@ def ranking_table(found: Evidence, names: Mapping[str, str], best: str = BEST) -
 def datasets_table(*studies: str) -> str:
     """The main scores on each study alone."""
     rows = []
-    for name in (name for name in studies if there(name)):
+    for name in studies:
         found = confirming(name)
         table = found.table()
         for score in (BEST, "arc@backbone", "rankme@backbone", "logistic_1pct", "knn"):
@@ -169,11 +175,7 @@ def exclusions_table(*studies: str) -> str:
     """View retrieval without the runs that a verdict leaves out, and Kendall's τ-b."""
     rows = []
     for name in studies:
-        runs, _ = readings(name, DATA[name])
-        if name == FIRST:
-            runs = runs[~runs["method"].isin(CHOOSING)]
-        if name == "long":
-            runs = runs[runs["epoch"].isin(BUDGETS)]
+        runs, _ = unchosen(name)
         poor = runs.loc[runs["verdict"].notna() & (runs["verdict"] != "ok"), "run"]
         whole, left = Evidence(runs, [BEST]), Evidence(runs[~runs["run"].isin(poor)], [BEST])
         tau = np.mean([kendalltau(c.scores[:, 0], c.accuracy)[0] for c in whole.cells])
@@ -181,6 +183,21 @@ def exclusions_table(*studies: str) -> str:
         rows.append([DATA[name], rho(np.tanh(whole.z.mean())), rho(tau), str(out),
                      rho(np.tanh(left.z.mean()))])  # fmt: skip
     return markdown(["", "ρ", "τ-b", "dead or collapsed", "ρ without them"], rows)
+
+
+def budgets_table() -> str:
+    """The longer runs at each budget: ρ, regret, and whether the score has room left."""
+    runs, names = unchosen("long")
+    rows = []
+    for epoch, part in runs.groupby("epoch"):
+        found = Evidence(part, names, labelled=list(LABELS))
+        table = found.table()
+        for name in (BEST, "logistic_1pct", "knn"):
+            row, text = table.loc[name], NAMES[name].partition(":")[0]
+            value = np.mean([cell.scores[:, names.index(name)].mean() for cell in found.cells])
+            rows.append([f"{epoch:.0f}", text, rho(row["rho"], row["low"], row["high"]),
+                         f"{row['regret']:.1f}", f"{value:.2f}"])  # fmt: skip
+    return markdown(["after epoch", "by", "ρ with accuracy then", "regret@1", "its mean"], rows)
 
 
 def methods_table(found: Evidence) -> str:
@@ -314,12 +331,8 @@ def challenger_table() -> str:
     recipes = [f"{name}: whitened log rank" for name in ("fixed", "crop", "strong")]
     runs = runs[runs["run"].isin(found.index)]
     runs = runs.assign(challenger=runs["run"].map(found[recipes].mean(axis=1)))
-    names = {BEST: NAMES[BEST], "challenger": "mean of fixed, crop, strong"}
-    found = Evidence(runs, list(names))
-    if not found.cells:
-        return "Read on fewer than four runs of every method so far."
-    methods = ", ".join(METHODS[m] for m in dict.fromkeys(cell.method for cell in found.cells))
-    return f"{found.runs} runs of {methods}:\n\n{ranking_table(found, names)}"
+    names = {BEST: NAMES[BEST], "challenger": "mean of fixed, crop, strong", **LABELS}
+    return ranking_table(Evidence(runs, list(names), labelled=list(LABELS)), names)
 
 
 # ------------------------------------------------------------------ which pool
@@ -408,14 +421,12 @@ def learns_table() -> str:
     """Do the new methods learn: accuracy beside the untrained backbone's."""
     rows = []
     for name, network in (("learns", "ResNet-9"), ("learns-vit", "ViT-nano")):
-        if there(name):
-            runs = final(kept(name))
-            for method in (m for m in METHODS if m in set(runs["method"])):
-                part = runs[runs["method"] == method].set_index("head")
-                cells = [points(part["accuracy"].get(h, np.nan), sign=False)
-                         for h in ("default", "rbfn")]  # fmt: skip
-                start = points(part["start_accuracy"].iloc[0], sign=False)
-                rows.append([network, METHODS[method], start, *cells])
+        runs = final(kept(name))
+        for method in (m for m in METHODS if m in set(runs["method"])):
+            part = runs[runs["method"] == method].set_index("head")
+            cells = [points(part["accuracy"][h], sign=False) for h in ("default", "rbfn")]
+            start = points(part["start_accuracy"].iloc[0], sign=False)
+            rows.append([network, METHODS[method], start, *cells])
     return markdown(["", "", "untrained", "`default`", "`rbfn`"], rows)
 
 

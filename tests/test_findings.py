@@ -64,6 +64,25 @@ def test_a_growing_study_grows_as_registered(name: str) -> None:
     assert len(kept["run"]) == kept["run"].nunique()
 
 
+def test_the_heads_have_the_rates_that_were_found() -> None:
+    """arms.yaml is what rates.py writes from the kept table, over the grids of rates.yaml."""
+    table = pd.read_parquet(ROOT / "docs" / "findings" / "rates" / "results.parquet")
+    heads = list(dict.fromkeys(table["head"]))
+    plan = (ROOT / "studies" / "arms.yaml").read_text(encoding="utf-8")
+    assert plan == rates.plan(rates.best(table), heads)
+    changes = ["data=folder:cifar10-20k", f"heads=[{', '.join(heads)}]"]
+    planned = [run.id for run in read_study(ROOT / "studies" / "rates.yaml", changes).runs()]
+    assert sorted(table["run"]) == sorted(planned)
+
+
+@pytest.mark.parametrize("strength", ["0.125", "0.25", "0.5", "1"])
+def test_watermarked_pools_are_as_registered(strength: str) -> None:
+    kept = pd.read_parquet(ROOT / "docs" / "findings" / f"pool-{strength}" / "results.parquet")
+    changes = [f"data=folder:{strength}", "methods=[simclr]", "grid={base_lr: [0.12]}"]
+    planned = [run.id for run in read_study(ROOT / "studies" / "pool.yaml", changes).runs()]
+    assert sorted(kept["run"]) == sorted(planned)
+
+
 def test_every_page_that_is_linked_is_there() -> None:
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("[A-Z]*.md"))):
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):

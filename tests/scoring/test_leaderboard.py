@@ -80,6 +80,18 @@ def test_what_a_comparison_rests_on_is_said() -> None:
     assert kernels.endswith("over 60 runs of 3 methods")
 
 
+def test_the_kind_that_speaks_against_a_score_is_quoted(monkeypatch) -> None:
+    """Supported across methods, not across architectures: the figures are of the latter."""
+    poor = {"measure": "τ", "value": -0.25, "low": -0.5, "high": 0.125}
+    against = {"runs": 9, "groups": ["a", "b", "c"], "scores": {KEY: poor}}
+    told = {**confirmed(), ARCHITECTURES: against}
+    monkeypatch.setattr("radial.scoring.leaderboard.confirmed", lambda: told)
+    board = leaderboard([card("a", 0.6), card("b", method="byol", backbone="vit")])
+    assert standing(KEY, METHODS) == "supported"
+    assert not board.confirmed
+    assert board.comparison.endswith("does not rank these: τ -0.25 (-0.50 to 0.12)")
+
+
 @pytest.fixture
 def without_info_nce(monkeypatch: pytest.MonkeyPatch) -> None:
     """The facts as if the findings had not tested that score."""
