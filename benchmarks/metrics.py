@@ -145,8 +145,9 @@ def rivals(n: int, q: int, d: int, rounds: int) -> dict[str, Any]:
     images = like_a_backbone(n, d)
     views = images[:, None] + 0.5 * images.std() * torch.randn(n, q, d)
     held = {"features": images, "views": views, "start_views": views + torch.randn(views.shape)}
+    held["recipes"] = views[:512, None].expand(-1, 3, -1, -1)
     held["rotations"] = images[:512, None] + 0.5 * images.std() * torch.randn(min(n, 512), 4, d)
-    needed = ("views", "start_views", "rotations")
+    needed = ("views", "recipes", "start_views", "rotations")
     names = [name for name, info in SCORES.items() if info.needs in needed]
     names += ["cluster_learnability", "two_nn"]
     ratios: dict[str, list[float]] = {name: [] for name in names}

@@ -39,6 +39,7 @@ NEEDS = {
     "kernels": "the kernels of an RBFN head; no images",
     "features": "features of unlabelled images",
     "views": "features of several views of each image",
+    "recipes": "features of several views of each image by each of three recipes",
     "start_views": "features of several views of each image, from the network and from its start",
     "rotations": "features of each image in four turns",
     "nearest": "the nearest kernel of several views of each image",

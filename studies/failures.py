@@ -90,6 +90,7 @@ def sample_of(case: str, images: int, q: int, seed: int = 0) -> tuple[Sample, Te
     sample = Sample(
         features=views[:, 0],
         views=views,
+        recipes=views[:, None],
         rotations=views[:, :1] + turns + 1e-3 * torch.randn(images, 4, WIDTH, generator=generator),
         start_views=start,
         kernels=kernels,
@@ -130,7 +131,7 @@ def failures(*, images: int = 512, q: int = 4, seed: int = 0) -> pd.DataFrame:
             scores = Scores([f"{name}@{info.layers[0]}"], repeats=0)  # says "not computed" itself
             held = {
                 key: getattr(sample, key)
-                for key in ("features", "views", "rotations", "start_views")
+                for key in ("features", "views", "recipes", "rotations", "start_views")
                 if info.layers[0] == "backbone"
             } or {key: getattr(sample, key)
                   for key in ("kernels", "nearest", "activations", "distances")}  # fmt: skip

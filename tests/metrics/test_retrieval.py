@@ -210,6 +210,12 @@ def test_relative_confusion() -> None:
     assert scores.compute() == ()  # a target whose start is not known has no such score
 
 
+def test_mean_over_recipes_of_views() -> None:
+    kinds = [some_views(noise) for noise in (0.3, 0.8, 1.5)]
+    value = SCORES["view_retrieval_recipes"].fn(Sample(recipes=torch.stack(kinds, dim=1)))
+    assert value == pytest.approx(sum(view_retrieval(views) for views in kinds) / 3)
+
+
 def test_scores_of_one_sample_share_their_gallery() -> None:
     sample = Sample(views=some_views())
     assert sample.gallery("views") is sample.gallery("views")

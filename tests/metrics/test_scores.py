@@ -37,6 +37,7 @@ def full_sample(generator: torch.Generator, scale: float = 1.0, shift: float = 0
     return Sample(
         features=views[:, 0] * scale + shift,
         views=views * scale + shift,
+        recipes=torch.stack([views, start_views], dim=1) * scale + shift,
         rotations=turned * scale + shift,
         start_views=start_views * scale + shift,
         kernels=found,
@@ -127,6 +128,7 @@ class TestEveryScore:
         scores = Scores([info.name], repeats=0)
         same, turned = torch.ones(N, Q, D), torch.ones(N, 4, D)
         given = {"features": same[:, 0], "views": same, "rotations": turned, "start_views": same}
+        given["recipes"] = same[:, None]
         scores.update("backbone", **given)
         scores.update("projector", **given)
         scores.update(

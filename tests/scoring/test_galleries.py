@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
@@ -47,6 +48,22 @@ def test_each_choice_draws_other_views_and_says_so(runs, folder) -> None:
         old = settings(folder, augment="simclr")
     (card,) = score([str(runs["mlp"])], settings=old)
     assert card.score("view_retrieval@backbone").value == values["fixed"]
+
+
+def test_the_mean_over_recipes_is_that_of_each_alone(runs, folder) -> None:
+    """Whatever --augment says of the other scores; the head's outputs are read, too."""
+    means = []
+    for augment in ("fixed", "crop", "strong", "own"):
+        names = ("view_retrieval", "view_retrieval_recipes")
+        asked = settings(folder, augment=augment, scores=names, repeats=0)
+        (card,) = score([str(runs["mlp"])], settings=asked)
+        means.append({s.layer: s for s in card.scores if s.name == names[1]})
+        means[-1]["alone"] = {s.layer: s.value for s in card.scores if s.name == names[0]}
+    for layer in ("backbone", "projector"):
+        expected = fmean(found["alone"][layer] for found in means[:3])
+        assert [found[layer].value for found in means] == pytest.approx([expected] * 4)
+        galleries = {found[layer].gallery for found in means}
+        assert galleries == {"24 images × 3 views, fixed, crop, strong: 16 px"}
 
 
 def test_the_recipes() -> None:

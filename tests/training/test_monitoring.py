@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import radial
 from radial.data import Images
+from radial.data.augmentations import FIXED_VIEWS
 from radial.evaluation.features import extract_layers
 from radial.evaluation.monitor import label
 from radial.metrics import view_retrieval
@@ -235,6 +236,9 @@ def test_a_look_is_the_score_of_its_views(images) -> None:
     assert found["view_retrieval"] == view_retrieval(views.backbone)
     assert found["view_retrieval_projector"] == view_retrieval(views.projector)
     assert monitor(lambda x: backbone(x), head) == found
+    by_recipe = radial.Monitor(images, ("view_retrieval_recipes",), view="strong")(backbone)
+    alone = [radial.Monitor(images, view=name)(backbone)["view_retrieval"] for name in FIXED_VIEWS]
+    assert by_recipe["view_retrieval_recipes"] == pytest.approx(sum(alone) / 3)
 
 
 def test_arc_compares_with_the_network_before_its_first_step(pl, images, tmp_path) -> None:

@@ -46,6 +46,14 @@ class Layers:
     kernel_input: Tensor | None = None  # what its deepest RBF layer sees, where it has one
 
 
+def stacked(passes: Sequence[Layers]) -> Layers:
+    """(n, r, q, ·) of r passes over views, for the images that come first in all of them."""
+    n = min(len(layers.backbone) for layers in passes)
+    backbone = torch.stack([layers.backbone[:n] for layers in passes], dim=1)
+    heads = [layers.projector[:n] for layers in passes if layers.projector is not None]
+    return Layers(backbone=backbone, projector=torch.stack(heads, dim=1) if heads else None)
+
+
 @torch.no_grad()
 def extract(backbone: nn.Module, images: Images, data: Data, *, batch: int = 256) -> Tensor:
     """(N, F) on the CPU: the centre of each image, normalised; the backbone is left as it was."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from radial.checks import check_size
 from radial.data.at_hand import given_images
 from radial.data.augmentations import FIXED_VIEWS, View, scoring_view
-from radial.evaluation.features import Layers, NotFinite, extract_layers
+from radial.evaluation.features import Layers, NotFinite, extract_layers, stacked
 from radial.files import atomic
 from radial.metrics.registry import FROM_VIEWS, LEAST_IMAGES, SCORES, layers_of, parse, quality
 from radial.metrics.scores import Scores
@@ -180,11 +180,16 @@ class Monitor:
 
         nothing = Layers(backbone=torch.zeros(0))
         plain = run() if "features" in self.needs else nothing
-        views = run(**self.drawn) if self.needs & set(FROM_VIEWS) else nothing
+        views = run(**self.drawn) if self.needs & {*FROM_VIEWS} - {"recipes"} else nothing
+        by_recipe = nothing
+        if "recipes" in self.needs:
+            chosen = [scoring_view(name, self.common["image_size"]) for name in FIXED_VIEWS]
+            by_recipe = stacked([run(**self.drawn | {"view": view}) for view in chosen])
         turned = run(turned=True) if "rotations" in self.needs else nothing
         start = nothing if self._start is None else Layers(backbone=self._start)
         scores = Scores(sorted(keys), repeats=0)
-        seen = {"features": plain, "views": views, "rotations": turned, "start_views": start}
+        seen = {"features": plain, "views": views, "recipes": by_recipe, "rotations": turned}
+        seen["start_views"] = start
         for name in ("backbone", "projector"):
             found = {key: getattr(value, name) for key, value in seen.items()}
             scores.update(name, **{k: v for k, v in found.items() if v is not None and len(v)})

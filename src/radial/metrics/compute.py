@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -53,7 +54,8 @@ from radial.metrics.spectra import (
 from radial.rbf.kernels import Kernels
 
 BY_IMAGE = (
-    "features", "views", "rotations", "start_views", "nearest", "activations", "distances",
+    "features", "views", "recipes", "rotations", "start_views", "nearest", "activations",
+    "distances",
 )  # fmt: skip
 
 
@@ -65,6 +67,7 @@ class Sample:
         *,
         features: Tensor | None = None,  # (N, D)
         views: Tensor | None = None,  # (n, q, D)
+        recipes: Tensor | None = None,  # (n, r, q, D) q views by each of r recipes
         rotations: Tensor | None = None,  # (n, 4, D) of images turned by quarters
         start_views: Tensor | None = None,  # (n, q, D) of the network before its first step
         kernels: Kernels | None = None,
@@ -75,7 +78,7 @@ class Sample:
     ) -> None:
         self.half_of = half_of
         self.features, self.views, self.kernels = features, views, kernels
-        self.rotations, self.start_views = rotations, start_views
+        self.recipes, self.rotations, self.start_views = recipes, rotations, start_views
         self.nearest, self.activations, self.distances = nearest, activations, distances
         self._galleries: dict[str, Gallery] = {}
 
@@ -170,6 +173,11 @@ def _found(fn: Callable[..., float], name: str = "views", **options: Any) -> Any
     return lambda sample: fn(sample.gallery(name), **options)
 
 
+def _over_recipes(sample: Sample) -> float:
+    by_recipe = sample.first("recipes", RETRIEVAL_IMAGES).unbind(1)
+    return fmean(view_retrieval(views) for views in by_recipe)
+
+
 def _relative(over: str) -> Callable[[Sample], float]:
     def score(sample: Sample) -> float:
         now, start = (gacr(sample.gallery(name), over=over) for name in ("views", "start_views"))
@@ -200,6 +208,7 @@ COMPUTE: Mapping[str, Callable[[Sample], float]] = {
     "rankme_centred": _of("spectra", rankme_centred),
     "lidar": _of("views", lidar, delta=LIDAR_DELTA),
     "view_retrieval": _found(view_retrieval),
+    "view_retrieval_recipes": _over_recipes,
     "view_retrieval_plain": _found(view_retrieval, whiten=False),
     "view_retrieval_top1": _found(view_retrieval, top1=True),
     "acr": _found(acr),

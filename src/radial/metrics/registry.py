@@ -42,7 +42,7 @@ INFO_NCE_TEMPERATURE = 0.2  # the same for every run, whatever it was trained wi
 ROTATION_IMAGES = 512  # at most: each is looked at in four turns
 ROTATION_VARIANCE = 10.0  # C·D of the regression, the prior variance of a logit
 # What needs a gallery of views: its value depends on how many there are and how they were drawn.
-FROM_VIEWS = ("views", "start_views", "nearest", "activations", "distances")
+FROM_VIEWS = ("views", "recipes", "start_views", "nearest", "activations", "distances")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,8 @@ class ScoreInfo:
         """Where it can be read."""
         if self.needs == "start_views":
             return ("backbone",)  # a head is calibrated on data before its first step
-        return LAYERS[1:] if self.needs in ("features", "views", "rotations") else LAYERS[:1]
+        images = ("features", "views", "recipes", "rotations")
+        return LAYERS[1:] if self.needs in images else LAYERS[:1]
 
     @property
     def from_views(self) -> bool:
@@ -98,6 +99,7 @@ class ScoreInfo:
 _SNS = "Schliebitz et al., RBFN projection heads"
 _OURS = "of this project"
 _CHOSEN = "of this project, chosen on SimCLR and BYOL: docs/FINDINGS.md"
+_CHALLENGER = "of this project, chosen on five methods at 16 px: docs/FINDINGS.md"
 _RETRIEVAL = (
     f"whitened, shrinkage {RETRIEVAL_SHRINKAGE:g}, mean log rank, at most {RETRIEVAL_IMAGES} images"
 )
@@ -205,6 +207,12 @@ _ENTRIES = (
         "do the views of an image find each other among those of all images",
         needs="views", layer="backbone", better="higher",
         settings=_RETRIEVAL, reference=_CHOSEN, at_most=RETRIEVAL_IMAGES,
+    ),
+    _entry(
+        "view_retrieval_recipes",
+        "view_retrieval, mean over three recipes of views: fixed, crop and strong",
+        needs="recipes", layer="backbone", better="higher",
+        settings=_RETRIEVAL, reference=_CHALLENGER, at_most=RETRIEVAL_IMAGES,
     ),
     _entry(
         "view_retrieval_plain",

@@ -108,6 +108,7 @@ class Scores:
         *,
         features: Tensor | None = None,
         views: Tensor | None = None,
+        recipes: Tensor | None = None,
         rotations: Tensor | None = None,
         start_views: Tensor | None = None,
         kernels: Kernels | None = None,
@@ -121,6 +122,7 @@ class Scores:
             layer: backbone, projector or kernels.
             features: of plain images, (B, D).
             views: q of each image, (b, q, D).
+            recipes: q views of each image by each of r recipes, (b, r, q, D).
             rotations: of each image in four turns, (b, 4, D).
             start_views: the same views before the first step, (b, q, D).
             kernels: of the head; once.
@@ -133,7 +135,7 @@ class Scores:
         """
         check_choice("layer", layer, LAYERS)
         given = {"features": features, "views": views, "nearest": nearest}
-        given |= {"rotations": rotations, "start_views": start_views}
+        given |= {"recipes": recipes, "rotations": rotations, "start_views": start_views}
         for name, value in (given | {"activations": activations, "distances": distances}).items():
             if value is None:
                 continue

@@ -20,7 +20,7 @@ from radial.data.datasets import data_root
 from radial.data.given import given, named
 from radial.devices import device_of
 from radial.evaluation.cache import default_cache
-from radial.evaluation.features import Layers, extract_layers
+from radial.evaluation.features import Layers, extract_layers, stacked
 from radial.metrics.registry import LEAST_IMAGES, RETRIEVAL_IMAGES, ROTATION_IMAGES, SCORES
 from radial.metrics.scores import Score
 from radial.scoring.settings import EvalSettings, Settings
@@ -137,6 +137,7 @@ class Measured:
 
     plain: Layers
     views: Layers
+    recipes: Layers | None = None  # (n, r, q, ·) of views by each of FIXED_VIEWS
     turned: Layers | None = None
     start: Layers | None = None
 
@@ -213,9 +214,25 @@ class Bench:
             head, named = of.projection_head, f"{target.name}: {what}"
             return network_layers(of, head, data, chosen, settings, named, self.progress, **how)
 
-        view = self.view(target, data.image_size)
-        drawn: dict[str, Any] = {"view": view, "q": settings.views, "seed": settings.seed}
-        found: dict[str, Layers] = {}
+        size = data.image_size
+        drawn: dict[str, Any] = {
+            "view": self.view(target, size),
+            "q": settings.views,
+            "seed": settings.seed,
+        }
+        found: dict[str, Any] = {"views": extracted("views", viewed, **drawn)}
+        if "recipes" in needs:
+            few = viewed.subset(range(min(RETRIEVAL_IMAGES, len(viewed))))
+            found["recipes"] = stacked(
+                [
+                    found["views"]
+                    if name == settings.augment
+                    else extracted(
+                        f"{name} views", few, **drawn | {"view": scoring_view(name, size)}
+                    )
+                    for name in FIXED_VIEWS
+                ]
+            )
         if "rotations" in needs:
             few = viewed.subset(range(min(ROTATION_IMAGES, len(viewed))))
             found["turned"] = extracted("turned images", few, turned=True)
@@ -224,9 +241,7 @@ class Bench:
             few = viewed.subset(range(min(RETRIEVAL_IMAGES, len(viewed))))
             start = replace(network, backbone=before, projection_head=None)
             found["start"] = extracted("views at the start", few, start, **drawn)
-        return Measured(
-            plain=extracted("images", images), views=extracted("views", viewed, **drawn), **found
-        )
+        return Measured(plain=extracted("images", images), **found)
 
     def with_gallery(
         self, scores: Sequence[Score], target: Target, data: Data, *, fitted: bool = False
@@ -245,6 +260,9 @@ class Bench:
         def of_views(score: Score) -> str:
             if not SCORES[score.name].from_views:
                 return ""
+            if SCORES[score.name].needs == "recipes":
+                many = f"{score.samples} images × {self.settings.views} views"
+                return f"{many}, {', '.join(FIXED_VIEWS)}: {data.image_size} px"
             words = self.gallery(target, data, score.samples)
             if self.settings.augment == "own" and score.name == "lidar":
                 return words.partition(":")[0]  # own views are how its paper compares runs

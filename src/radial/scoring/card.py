@@ -30,6 +30,7 @@ READ_FROM = {
     "distances": "kernels and views",
     "features": "backbone, projector",
     "views": "views of both",
+    "recipes": "three kinds of views of both",
     "rotations": "turned images of both",
     "start_views": "views, now and at the start",
 }

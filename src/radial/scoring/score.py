@@ -240,10 +240,9 @@ def _from_images(target: Target, settings: Settings, bench: Bench, figures: bool
     if found.start is not None:
         scores.update("backbone", start_views=found.start.backbone)
     for name in ("backbone", "projector"):
-        turned = None if found.turned is None else getattr(found.turned, name)
-        scores.update(
-            name, features=getattr(plain, name), views=getattr(views, name), rotations=turned
-        )
+        seen = {"features": plain, "views": views, "recipes": found.recipes}
+        seen["rotations"] = found.turned
+        scores.update(name, **{key: getattr(value, name, None) for key, value in seen.items()})
     scores.update("kernels", kernels=kernels)
     if layer is not None and views.kernel_input is not None:
         nearest, activations, distances = layer.answers(views.kernel_input)

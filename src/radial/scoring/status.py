@@ -21,7 +21,8 @@ from radial.scoring.targets import Network, Target
 
 SUPERVISED = ("supervised", "supcon")  # methods that see labels
 RETRIEVAL = (
-    "view_retrieval", "view_retrieval_plain", "view_retrieval_top1", "acr", "kernel_retrieval",
+    "view_retrieval", "view_retrieval_recipes", "view_retrieval_plain", "view_retrieval_top1",
+    "acr", "kernel_retrieval",
 )  # fmt: skip
 SATURATED_ADVICE = "nearly all views find their image; use --augment strong, or info_nce beside it"
 
