@@ -163,7 +163,8 @@ def rows(page: str, heading: str) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def findings(info: ScoreInfo) -> str:
-    for table, of in (("every", "registered runs of nine methods on two sets of images"),
+    for table, of in (("every", "registered runs of nine methods"),
+                      ("challenger", "registered runs whose weights were kept"),
                       ("kernel-scores", "runs of three methods, sixty in all")):  # fmt: skip
         head, known = rows("FINDINGS.md", f"<!-- {table} -->")
         body = [[k, *cells] for k, cells in known.items()

@@ -169,7 +169,7 @@ def markdown(table: pd.DataFrame) -> str:
         "code for each image, or random groups of images, above healthy features, puts class "
         "collapse below them, puts every watermark above them, or rises with its strength, while "
         "the accuracy falls. view_retrieval has no room left in most of these cases, and `radial "
-        "score` says so. "
+        "score` says so; view_retrieval_recipes has but one recipe here and is the same. "
         "Class collapse has a trace of noise, so that every score can be computed; without it "
         "view_retrieval is 0.304. No score tells the classes from random groups: they differ in "
         "nothing but labels. What rotation_probe says is by assumption: codes and classes do "

@@ -306,10 +306,11 @@ def test_clid_is_standardised_over_the_pool_of_a_dataset() -> None:
 def test_scores_of_different_views_are_not_judged() -> None:
     random = np.random.default_rng(0)
     runs = make(random.random(8), **{
-        name: random.random(8) for name in ("view_retrieval@backbone", "lidar@backbone", "rankme@x")
+        name: random.random(8) for name in ("view_retrieval@backbone", "lidar@backbone",
+                                            "view_retrieval_recipes@backbone", "rankme@x")
     })  # fmt: skip
     scores = [name for name in runs.columns if "@" in name]
-    seen = scores[:2]
+    seen = scores[:3]
     assert of_different_views(runs, scores) == []
     same = runs.assign(gallery="512 images × 4 views, fixed: 32 px")
     assert of_different_views(same, scores) == []
@@ -317,6 +318,10 @@ def test_scores_of_different_views_are_not_judged() -> None:
     assert of_different_views(other, scores) == seen
     own = same.assign(gallery=[f"512 images × 16 views, own: {i % 2}" for i in range(8)])
     assert of_different_views(own, scores) == seen[:1]  # LiDAR's paper compares runs so
+    crop = same.assign(
+        gallery=[f"512 images × 4 views, {('crop', 'own')[i % 2]}" for i in range(8)]
+    )
+    assert of_different_views(crop, scores) == seen[:2]  # recipes are the same, whatever the views
     found = analyse(other, dict.fromkeys(scores, "higher"), resamples=10)
     assert set(found.judgement["score"]) == {"rankme@x"}
     assert any("different views, which do not compare" in note for note in found.notes)

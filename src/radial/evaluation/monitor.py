@@ -48,7 +48,7 @@ class Monitor:
             transforms of LightlySSL and torchvision.
         std: likewise.
         view: fixed (SimCLR's), crop or strong, as in ``radial score``, or a
-            `radial.data.augmentations.View`.
+            `radial.data.augmentations.View`; view_retrieval_recipes takes all three.
         views: q, of each image.
         most: images that are looked at, at most.
         seed: of the choice of images and of the views.
@@ -184,7 +184,11 @@ class Monitor:
         by_recipe = nothing
         if "recipes" in self.needs:
             chosen = [scoring_view(name, self.common["image_size"]) for name in FIXED_VIEWS]
-            by_recipe = stacked([run(**self.drawn | {"view": view}) for view in chosen])
+            by_recipe = stacked([
+                views if view == self.drawn["view"] and views is not nothing
+                else run(**self.drawn | {"view": view})
+                for view in chosen
+            ])  # fmt: skip
         turned = run(turned=True) if "rotations" in self.needs else nothing
         start = nothing if self._start is None else Layers(backbone=self._start)
         scores = Scores(sorted(keys), repeats=0)

@@ -174,8 +174,7 @@ def _found(fn: Callable[..., float], name: str = "views", **options: Any) -> Any
 
 
 def _over_recipes(sample: Sample) -> float:
-    by_recipe = sample.first("recipes", RETRIEVAL_IMAGES).unbind(1)
-    return fmean(view_retrieval(views) for views in by_recipe)
+    return fmean(map(view_retrieval, sample.first("recipes", RETRIEVAL_IMAGES).unbind(1)))
 
 
 def _relative(over: str) -> Callable[[Sample], float]:

@@ -2,8 +2,8 @@
 
 Every score is a plain function of another file of this package, found when it is called: names,
 directions and words are known without torch. The settings are fixed here
-before any accuracy is looked at; but for the two kinds of retrieval, which were chosen by accuracy
-on two methods and confirmed on three others (docs/FINDINGS.md).
+before any accuracy is looked at; but for the kinds of retrieval, which were chosen by accuracy on
+runs of 16 px and tested on others (docs/FINDINGS.md).
 
 Legend: N images, n images with q views each, D features, K kernels.
 """

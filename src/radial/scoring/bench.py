@@ -133,7 +133,7 @@ def network_layers(
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What a network made of images, of views of them, of turned ones, and before training."""
+    """What a network made of images, of views of them, turned ones, and before training."""
 
     plain: Layers
     views: Layers

@@ -68,8 +68,9 @@ class Settings(_Asked):
         view_images: how many of these also as augmented views, at most.
         views: of each of those, at most 16.
         augment: how the views are drawn: fixed (SimCLR's for the image size), crop (its crops and
-            flips alone), strong (more colour, smaller crops), or own, each run's own recipe. A
-            method's name, for its first view, is deprecated.
+            flips alone), strong (more colour, smaller crops), or own, each run's own recipe;
+            view_retrieval_recipes has the first three in any case. A method's name, for its first
+            view, is deprecated.
         scores: names as in radial score --list, every layer where none is named; all by default.
         repeats: half-samples that the intervals are computed from; 0 for none.
         radial_function: of RBFN heads in checkpoints that are not radial's.

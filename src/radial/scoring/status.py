@@ -24,7 +24,7 @@ RETRIEVAL = (
     "view_retrieval", "view_retrieval_recipes", "view_retrieval_plain", "view_retrieval_top1",
     "acr", "kernel_retrieval",
 )  # fmt: skip
-SATURATED_ADVICE = "nearly all views find their image; use --augment strong, or info_nce beside it"
+SATURATED = "nearly all views find their image; use"
 
 
 def verdict_on(target: Target, network: Network, plain: Layers) -> tuple[str, str]:
@@ -130,7 +130,9 @@ def annotated(scores: Sequence[Score], target: Target, status: str) -> tuple[Sco
                 one = warn(one, "the same as before the first step")
         found_again = 1.0 - one.value if one.name == "acr" else one.value
         if one.name in RETRIEVAL and verdicts.no_room(found_again):
-            one = warn(one, f"no room left ({found_again:.3f}): {SATURATED_ADVICE}")
+            stronger = "" if one.name == "view_retrieval_recipes" else "--augment strong, or "
+            advice = f"{SATURATED} {stronger}info_nce beside it"
+            one = warn(one, f"no room left ({found_again:.3f}): {advice}")
         if one.name == "sns_paper" and one.value < 1e-12 and status != verdicts.DEAD_HEAD:
             one = warn(one, "underflows on a head that is alive: use sns_width")
         found.append(one)

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from radial.checks import check_choice
-from radial.metrics.registry import SCORES, quality
+from radial.metrics.registry import SCORES, ScoreInfo, quality
 from radial.training.config import RunConfig
 
 Array = NDArray[np.float64]
@@ -114,21 +114,24 @@ def judged(runs: pd.DataFrame, better: Mapping[str, str]) -> list[tuple[str, str
 def of_different_views(runs: pd.DataFrame, scores: Iterable[str]) -> list[str]:
     """The scores of views, where the runs of a dataset had different galleries of views.
 
-    Their values depend on the gallery, so that they do not compare. LiDAR does where each run had
-    views of its own recipe, as many of as many images: so its paper has it.
+    Their values depend on the gallery, so that they do not compare. Of as many views of as many
+    images, two do: LiDAR where each run had its own recipe, as its paper has it, and scores that
+    have recipes of their own.
     """
     if "gallery" not in runs:
         return []
     known = runs.dropna(subset="gallery").groupby("data")["gallery"]
     mixed = [set(found) for _, found in known if found.nunique() > 1]
     kinds = [{gallery.partition(":")[0] for gallery in found} for found in mixed]
-    own = all(len(kind) == 1 and min(kind).endswith(", own") for kind in kinds)
-    names = {column: column.partition("@")[0] for column in scores}
-    return [
-        column
-        for column, name in names.items()
-        if mixed and name in SCORES and SCORES[name].from_views and not (own and name == "lidar")
-    ]
+    as_many = all(len({kind.partition(",")[0] for kind in found}) == 1 for found in kinds)
+    own = as_many and all(kind.endswith(", own") for found in kinds for kind in found)
+
+    def compares(info: ScoreInfo) -> bool:
+        alike = (own and info.name == "lidar") or (as_many and info.needs == "recipes")
+        return alike or not info.from_views
+
+    names = {column: column.partition("@")[0] for column in scores if mixed}
+    return [c for c, name in names.items() if name in SCORES and not compares(SCORES[name])]
 
 
 def with_clid(runs: pd.DataFrame, better: Mapping[str, str]) -> tuple[pd.DataFrame, dict[str, str]]:
