@@ -10,7 +10,7 @@ groups for is null.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,24 +22,33 @@ from radial.scoring.leaderboard import ARCHITECTURES, METHODS, ONE_METHOD, ONE_R
 from radial.study.analysis.columns import final
 from radial.study.results import directions
 
+CHALLENGER = "view_retrieval_recipes@backbone"  # read of the runs whose weights were kept
 LABELLED = ("supervised", "supcon")
 LEAST = {METHODS: 5, ARCHITECTURES: 3, SUPERVISED: 5, ONE_RUN: 10}  # groups that it takes
 COLUMNS = {METHODS: "method", ARCHITECTURES: "backbone", SUPERVISED: "method", ONE_RUN: "run"}
 RESAMPLES = 2000
 
 
-def facts(found: Evidence, first: Evidence, studies: Mapping[str, pd.DataFrame]) -> str:
+def facts(
+    found: Evidence,
+    others: Sequence[Evidence],
+    studies: Mapping[str, pd.DataFrame],
+    read: pd.DataFrame,
+) -> str:
     """The file's text.
 
     Args:
         found: of the registered confirming cells.
-        first: of earlier ones, for the scores that not all of the others have: those of kernels.
+        others: for the scores that not all of these have: of kernels, and the challenger.
         studies: the kept results by name, without runs that a score was chosen on.
+        read: the runs of one of them that the challenger was read on.
     """
-    methods = len({cell.method for cell in first.cells})
-    earlier = {name: entry | {"runs": first.runs, "groups": methods}
-               for name, entry in _within(first).items() if name not in found.names}  # fmt: skip
-    within = dict(sorted((_within(found) | earlier).items()))
+    within = _within(found)
+    for other in others:
+        of = {"runs": other.runs, "groups": len({cell.method for cell in other.cells})}
+        within |= {n: e | of for n, e in _within(other).items()
+                   if n.endswith("@kernels") or n == CHALLENGER}  # fmt: skip
+    within = dict(sorted(within.items()))
     told: dict[str, Any] = dict.fromkeys((ONE_RUN, ONE_METHOD, METHODS, ARCHITECTURES, SUPERVISED))
     groups = sorted({cell.method for cell in found.cells})
     told[ONE_METHOD] = {"runs": found.runs, "groups": groups, "scores": within}
@@ -49,6 +58,10 @@ def facts(found: Evidence, first: Evidence, studies: Mapping[str, pd.DataFrame])
             known = 0 if told[kind] is None else told[kind]["runs"]
             if one and one["scores"] and one["runs"] > known:
                 told[kind] = one
+        part = by_pairs(read, kind, {CHALLENGER: "higher"})
+        if part and told[kind]:
+            of = {"runs": part["runs"], "groups": len(part["groups"])}
+            told[kind]["scores"][CHALLENGER] = part["scores"][CHALLENGER] | of
     return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
 
 

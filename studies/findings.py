@@ -24,6 +24,7 @@ from figure import Line, Panel, draw
 from tables import (
     ARMS,
     BEST,
+    CHALLENGER,
     CHOOSING,
     DOCS,
     FIRST,
@@ -31,6 +32,7 @@ from tables import (
     LABELS,
     METHODS,
     NAMES,
+    READ,
     REGISTERED,
     confirming,
     kept,
@@ -83,7 +85,8 @@ def all_tables() -> dict[str, str]:
         "budgets": tables.budgets_table(),
         "first": tables.ranking_table(first, {name: NAMES[name] for name in SQUARE}),
         "candidates": tables.candidates_table(),
-        "challenger": tables.challenger_table(),
+        "challengers": tables.challengers_table(),
+        "challenger": tables.ranking_table(tables.challenged(*READ), NAMES, CHALLENGER),
         "epochs": tables.epochs_table(),
         "stopping": tables.stopping_rules(),
         "early": tables.early_table(),
@@ -121,7 +124,8 @@ def panels() -> list[Panel]:
     runs = [Line(short(n), *scores.loc[n, ["rho", "low", "high"]], kind(n))
             for n in DRAWN if n in scores.index]  # fmt: skip
     others = []
-    for study, text in ((FIRST, "16 px"), ("second", "Tiny-ImageNet"), ("long", "longer")):
+    for study, text in ((FIRST, "16 px"), ("second", "Tiny-ImageNet"),
+                        ("second64", "at 64 px"), ("long", "longer"), ("vit", "ViT")):  # fmt: skip
         table = confirming(study).table()
         for n in (BEST, "arc@backbone", "logistic_1pct"):
             figures = table.loc[n, ["rho", "low", "high"]]
@@ -146,7 +150,7 @@ def panels() -> list[Panel]:
     return [
         Panel("Which run?", f"Spearman ρ with accuracy within methods; {found.runs} runs",
               runs, "{:+.1f}", (-1.0, 1.0)),
-        Panel("… in each of three studies?", "the same; 16 px: first edition, not counted left",
+        Panel("… in each of five studies?", "the same; 16 px: first edition, not counted left",
               others, "{:+.1f}", (-1.0, 1.0)),
         Panel("Which epoch, which settings?", "points of accuracy lost against the best epoch, "
               "against a labelled search", decisions, "{:+.0f}"),
@@ -178,10 +182,11 @@ def main() -> int:
     first = kept(FIRST)
     studies = {name: kept(name) for name in (*REGISTERED, "heads", "published", "tune")}
     studies[FIRST] = first[~first["method"].isin(CHOOSING)]
+    read = tables.with_challenger(kept("second"), "second").dropna(subset=CHALLENGER)
     made = {
         page: filled(page.read_text(encoding="utf-8"), all_tables()),
         DOCS / "findings.svg": draw(panels()),
-        FACTS: facts(found, confirming(FIRST), studies),
+        FACTS: facts(found, (confirming(FIRST), tables.challenged(*READ)), studies, read),
     }
     stale = [
         path

@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from candidates import judge
+from confirmed import CHALLENGER
 from evidence import RESAMPLES, Evidence, spearman
 from rates import best
 from scipy.stats import kendalltau
 
+from radial.data.augmentations import FIXED_VIEWS
 from radial.study.analysis import paired_heads, stopping_summary, stopping_table
 from radial.study.analysis.columns import BASELINES, final, numbers, oriented, with_clid
 from radial.study.analysis.peaks import t_interval
@@ -37,15 +39,17 @@ DATA = {
     "long": "CIFAR-10 32 px",
     "vit": "CIFAR-10 32 px, ViT",
 }
-REGISTERED = ("second", "long")  # the registered confirming studies that have run
+REGISTERED = ("second", "second64", "long", "vit")  # the confirming studies
 FIRST = "scores"  # the first edition's hundred runs, trained again
 BUDGETS = (1, 3, 10, 20)  # epochs at which `long` is judged
 LATE = 20  # its last
 BEST = "view_retrieval@backbone"
+READ = ("second", "second64", "vit")  # what the challenger was read on: weights that were kept
 LABELS = {"knn_1pct": "kNN, 1 % of labels", "logistic_1pct": "logistic regression, 1 %",
           "logistic_10pct": "logistic regression, 10 %", "knn": "kNN, all labels"}  # fmt: skip
 NAMES = {
     BEST: "**view retrieval**: whitened, log rank",
+    CHALLENGER: f"`{CHALLENGER}`",
     "view_retrieval_top1@backbone": "whitened, top-1",
     "view_retrieval_plain@backbone": "plain, log rank",
     "acr@backbone": "plain, top-1: 1 − ACR",
@@ -136,7 +140,7 @@ def confirming(*studies: str) -> Evidence:
 
 
 def ranking_table(found: Evidence, names: Mapping[str, str], best: str = BEST) -> str:
-    """ρ, the least method, the better half, regret, and how far view retrieval is ahead."""
+    """ρ, the least method, the better half, regret, and how far the best is ahead."""
     table, ahead = found.table(), found.ahead(best)
     rows = []
     for name, text in names.items():
@@ -152,7 +156,7 @@ def ranking_table(found: Evidence, names: Mapping[str, str], best: str = BEST) -
     lost = np.mean([cell.accuracy.max() - cell.accuracy.mean() for cell in found.cells])
     rows.append(["a random run", "", "", "", points(lost, sign=False), "", ""])
     header = ["", "ρ with accuracy", "least method", "better half", "regret@1", "p (Holm)",
-              "view retrieval is ahead by"]  # fmt: skip
+              "view retrieval is ahead by" if best == BEST else "the mean is ahead by"]  # fmt: skip
     return markdown(header, rows)
 
 
@@ -324,30 +328,55 @@ def candidates_table(most: int = 8) -> str:
     return markdown(["", "ρ", "least method", "better half", "regret@1", "worth of colour"], rows)
 
 
-def challenger_table() -> str:
-    """The challenger beside view retrieval, on the runs of `second` it was read on."""
-    runs, _ = readings("second", DATA["second"])
-    found = pd.read_parquet(KEPT / "candidates" / "second.parquet").set_index("run")
-    recipes = [f"{name}: whitened log rank" for name in ("fixed", "crop", "strong")]
-    runs = runs[runs["run"].isin(found.index)]
-    runs = runs.assign(challenger=runs["run"].map(found[recipes].mean(axis=1)))
-    names = {BEST: NAMES[BEST], "challenger": "mean of fixed, crop, strong", **LABELS}
-    return ranking_table(Evidence(runs, list(names), labelled=list(LABELS)), names)
+def with_challenger(runs: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The runs of a study with what the challenger says of those it was read on."""
+    recipes = [f"{recipe}: whitened log rank" for recipe in FIXED_VIEWS]
+    read = pd.read_parquet(KEPT / "candidates" / f"{name}.parquet").set_index("run")[recipes]
+    return runs.assign(**{CHALLENGER: runs["run"].map(read.mean(axis=1))})
+
+
+@cache
+def challenged(*studies: str) -> Evidence:
+    """The cells of the runs that the challenger was read on."""
+    parts = [with_challenger(unchosen(name)[0], name) for name in studies]
+    names = [CHALLENGER, *confirming(*studies).names]
+    return Evidence(pd.concat(parts, ignore_index=True), names, labelled=list(LABELS))
+
+
+def challengers_table() -> str:
+    """The challenger beside view retrieval, on each study it was read on and on all."""
+    rows = []
+    for studies in (*((name,) for name in READ), READ):
+        found = challenged(*studies)
+        table, ahead = found.table(), found.ahead(CHALLENGER).loc[BEST]
+        text = DATA[studies[0]] if len(studies) == 1 else "**together**"
+        for name in (BEST, CHALLENGER, "logistic_1pct", "knn"):
+            row = table.loc[name]
+            rows.append([
+                text, f"{found.runs}", NAMES[name].partition(":")[0],
+                rho(row["rho"], row["low"], row["high"]), rho(row["least"]),
+                f"{row['regret']:.1f}",
+                rho(*ahead[["ahead", "low", "high"]]) if name == CHALLENGER else "",
+            ])  # fmt: skip
+    header = ["", "runs", "", "ρ with accuracy", "least method", "regret@1",
+              "ahead of view retrieval by"]  # fmt: skip
+    return markdown(header, rows)
 
 
 # ------------------------------------------------------------------ which pool
 
 
 POOL = {"pool": "0", "pool-0.125": "0.125", "pool-0.25": "0.25", "pool-0.5": "0.5", "pool-1": "1"}
-SHOWN = (BEST, "view_retrieval_top1@backbone", "info_nce_whitened@backbone", "arc@backbone",
-         "rotation_probe@backbone", "rankme@backbone", "lidar@backbone")  # fmt: skip
+SHOWN = (BEST, CHALLENGER, "view_retrieval_top1@backbone", "info_nce_whitened@backbone",
+         "arc@backbone", "rotation_probe@backbone", "rankme@backbone",
+         "lidar@backbone")  # fmt: skip
 
 
 def pool_table() -> str:
     """Means over seeds of what scores say of each network, at the rate that all were run with."""
     rows = []
     for name, strength in POOL.items():
-        runs = final(kept(name))
+        runs = with_challenger(final(kept(name)), "pool")
         for method, part in runs[runs["base_lr"] == 0.12].groupby("method", sort=False):
             text = {"supervised": "cross-entropy", "supcon": "SupCon"}.get(method, "SimCLR")
             if strength != "0":

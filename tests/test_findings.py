@@ -21,11 +21,12 @@ sys.path.insert(0, str(ROOT / "studies"))
 
 import evidence  # noqa: E402
 import rates  # noqa: E402
+import tables  # noqa: E402
 from evidence import Evidence  # noqa: E402
 
-STUDIES = {"tune": 30, "heads": 90, "scores": 100, "published": 27, "second": 90, "arms": 135,
-           "pool": 12}  # fmt: skip
-GROWING = {"long": 8}  # configurations a method, once it is complete
+STUDIES = {"tune": 30, "heads": 90, "scores": 100, "published": 27, "second": 90, "second64": 18,
+           "arms": 135, "pool": 12}  # fmt: skip
+GROWING = {"long": 8, "vit": 8}  # configurations a method, once it is complete
 
 
 def test_tables_and_figure_are_those_of_the_results() -> None:
@@ -62,6 +63,18 @@ def test_a_growing_study_grows_as_registered(name: str) -> None:
         there = [run in set(runs) for run in ids]
         assert there == sorted(there, reverse=True)
     assert len(kept["run"]) == kept["run"].nunique()
+
+
+def test_the_challenger_is_judged_on_all_it_was_read_on() -> None:
+    """No run falls out because another score could not be computed of it."""
+    read = {name: pd.read_parquet(tables.KEPT / "candidates" / f"{name}.parquet")
+            for name in tables.READ}  # fmt: skip
+    found = tables.challenged(*tables.READ)
+    assert found.runs == sum(len(runs) for runs in read.values())
+    assert {cell.data for cell in found.cells} == {tables.DATA[name] for name in tables.READ}
+    for name, runs in read.items():  # the recipe that is view retrieval by itself
+        alone = tables.kept(name).set_index("run")[tables.BEST].loc[runs["run"]]
+        assert runs["fixed: whitened log rank"].to_numpy() == pytest.approx(alone, rel=1e-4)
 
 
 def test_the_heads_have_the_rates_that_were_found() -> None:

@@ -114,11 +114,12 @@ def test_only_what_a_score_was_tested_for_is_confirmed() -> None:
 def test_the_facts_are_those_of_the_results() -> None:
     """By pandas alone, from the kept runs: Fisher's mean of Spearman's ρ within cells."""
     kept = {name: pd.read_parquet(ROOT / "docs" / "findings" / name / "results.parquet")
-            for name in ("second", "long")}  # fmt: skip
-    whole = kept["long"]["epoch"].isin([1, 3, 10, 20])
-    runs = pd.concat([kept["second"], kept["long"][whole]])
-    runs = runs.groupby(["data", "method", "epoch"]).filter(lambda cell: len(cell) >= 4)
-    cells = [cell for _, cell in runs.groupby(["data", "method", "epoch"])]
+            for name in ("second", "second64", "long", "vit")}  # fmt: skip
+    kept["long"] = kept["long"][kept["long"]["epoch"].isin([1, 3, 10, 20])]
+    runs = pd.concat([table.assign(study=name) for name, table in kept.items()])
+    cell = ["study", "method", "epoch"]
+    runs = runs.groupby(cell).filter(lambda one: len(one) >= 4)
+    cells = [one for _, one in runs.groupby(cell)]
     facts = confirmed()
     assert set(facts) == set(KINDS)
     told = facts[ONE_METHOD]

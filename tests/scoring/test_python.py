@@ -160,6 +160,13 @@ def test_the_result(pixels, tmp_path) -> None:
         result["c"]
 
 
+def test_what_is_ranked_by_is_computed(pixels) -> None:
+    nets, key = {"a": Net(0), "b": Net(1)}, "view_retrieval_recipes"
+    result = radial.score(nets, pixels, by=key, repeats=0, cache=False)
+    assert result.board.key == f"{key}@backbone"
+    assert all(card.score("view_retrieval@backbone") for card in result)
+
+
 def test_neighbours_are_the_nearest(pixels) -> None:
     card = radial.score(flat, pixels, figures=True, **FEW)[0]
     near = card.figures.neighbours

@@ -164,7 +164,8 @@ def _score(options: Namespace) -> int:
         raise ValueError("nothing to score: give run directories, checkpoints or model names")
     shown = every or "scores" in given or len(targets) == 1
     if "data" in given and not (shown or file or html):
-        given["scores"] = HEADLINES  # what may rank: the others take longer than the networks
+        # what may rank: the others take longer than the networks
+        given["scores"] = (*HEADLINES, *filter(None, [by]))
     return _score_targets(list(dict.fromkeys(targets)), Settings(**given), by, file, html, shown)
 
 

@@ -65,7 +65,7 @@ def score(
         progress: called with what, done, total.
         options: any field of :class:`~radial.scoring.settings.Settings` by name; its ``images``,
             how many at most, is ``max_images`` here, and ``scores`` are by default those that may
-            rank (``"all"`` for every one).
+            rank, with that of ``by`` (``"all"`` for every one).
 
     Returns:
         Cards in the order given, with the leaderboard: ``best``, ``to_pandas()``, ``to_html()``.
@@ -86,7 +86,7 @@ def score(
         options["scores"] = None
     settings, source = asked(Settings, images, settings, options)
     if usual and source is not None:
-        settings = replace(settings, scores=HEADLINES)
+        settings = replace(settings, scores=(*HEADLINES, *filter(None, [by])))
     Scores(settings.scores, repeats=settings.repeats, seed=settings.seed)  # checks the names
     found = targets_of(models)
     if source is None:
