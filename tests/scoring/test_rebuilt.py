@@ -268,7 +268,7 @@ def test_weights_inside_python_packages(package: str, folder: Path, tmp_path: Pa
     target = f"theirs={path}@{architecture}@96px"
     cards = score(
         [target, f"random={architecture}@none@96px"],
-        Settings(data=f"folder:{folder}", scores=("view_retrieval",), repeats=0),
+        settings=Settings(data=f"folder:{folder}", scores=("view_retrieval",), repeats=0),
     )
     values = {card.target: card.score("view_retrieval@backbone").value for card in cards}
     assert [card.status for card in cards] == ["ok", "untrained"]
