@@ -12,14 +12,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from radial.checks import one_line, printable
 
 LARGEST = 1 << 20  # bytes of a YAML file: settings written by hand have a few thousand
 DEEPEST = 40  # lists and mappings in one another
 MOST = 200_000  # values, each alias counted as what it stands for
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(path: Path | str) -> dict[str, Any]:
@@ -52,14 +49,17 @@ def parse_yaml(text: str) -> Any:
     Traceback (most recent call last):
     ValueError: more than 40 lists and mappings in one another
     """
+    import yaml  # here: who reads JSON does not need it
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         depth = 0  # before anything is built of it: libyaml has no bound, and ends the process
-        for event in yaml.parse(text, _Loader):
+        for event in yaml.parse(text, loader):
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
                 raise ValueError(_too_deep())
-        return plain(yaml.load(text, _Loader))  # a safe loader, both of them
+        return plain(yaml.load(text, loader))  # a safe loader, both of them
     except yaml.YAMLError as error:
         raise ValueError(one_line(error)) from error
 
