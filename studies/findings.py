@@ -41,7 +41,6 @@ from tables import (
 
 from radial.files import write_atomically
 from radial.study.analysis import paired_heads
-from radial.study.analysis.peaks import t_interval
 from radial.study.report.write import write_table
 from radial.study.results import read_runs
 
@@ -140,8 +139,9 @@ def panels() -> list[Panel]:
     for by, text, way in (("label-free", "settings: radial tune", "ours"),
                           ("default", "settings: defaults", "other"),
                           ("random", "settings: random", "other")):  # fmt: skip
-        lost = wide["labelled"] - wide[by]
-        decisions.append(Line(text, float(lost.mean()), *t_interval(lost.to_numpy()), way))
+        lost = (wide["labelled"] - wide[by]).reset_index(name="points")
+        ends = tables.methodwise(lost["points"], lost["method"])
+        decisions.append(Line(text, float(lost["points"].mean()), *ends, way))
     gains = paired_heads(kept("arms"), "default", "rbfn").set_index("method")
     heads = [Line(text, *(100 * gains.loc[m, c] for c in ("difference", "low", "high")), "other")
              for m, text in METHODS.items()]  # fmt: skip

@@ -53,6 +53,16 @@ def test_modules_that_do_not_use_a_large_package_do_not_import_it(module: str) -
     assert found == "[]"
 
 
+def test_the_command_of_every_family_is_known_without_extras() -> None:
+    """`radial data` without its packages is to name them, not to stumble over YAML."""
+    extras = "'yaml', 'PIL', 'sklearn', 'pandas', 'pyarrow', 'duckdb', 'filelock', 'urllib3'"
+    python(f"""
+import sys
+sys.modules.update(dict.fromkeys([{extras}]))  # None: as if they were not installed
+import radial.cli.data, radial.cli.runs, radial.cli.study
+""")
+
+
 @pytest.mark.parametrize("name", radial.__all__)
 def test_public_names_resolve_and_are_documented(name: str) -> None:
     assert getattr(radial, name).__doc__

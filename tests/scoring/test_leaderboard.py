@@ -133,6 +133,27 @@ def test_the_facts_are_those_of_the_results() -> None:
     assert [kind for kind in KINDS if facts[kind]] == [ONE_RUN, ONE_METHOD, METHODS]
 
 
+def test_the_challenger_has_figures_of_its_own_runs() -> None:
+    """By pandas alone, of the runs whose weights were kept."""
+    read, key = ROOT / "docs" / "findings" / "candidates", "view_retrieval_recipes@backbone"
+    z = []
+    for name in ("second", "second64", "vit"):
+        runs = pd.read_parquet(read / f"{name}.parquet").merge(
+            pd.read_parquet(read.parent / name / "results.parquet")[["run", "method", "accuracy"]]
+        )
+        mean = runs[[f"{kind}: whitened log rank" for kind in ("fixed", "crop", "strong")]].mean(
+            axis=1
+        )
+        for _, cell in runs.assign(mean=mean).groupby("method"):
+            most = 1 - 6 / (len(cell) ** 3 - len(cell))
+            z.append(np.arctanh(np.clip(spearmanr(cell["mean"], cell["accuracy"])[0], -most, most)))
+    told = confirmed()[ONE_METHOD]["scores"][key]
+    assert told["value"] == pytest.approx(np.tanh(np.mean(z)), abs=0.001)
+    assert (told["runs"], told["groups"], standing(key)) == (84, 9, "supported")
+    assert confirmed()[METHODS]["scores"][key]["runs"] == 54
+    assert standing(key, ONE_RUN) == "untested"
+
+
 def test_other_kinds_are_confirmed_once_results_are_there(monkeypatch) -> None:
     """A made-up study of six methods: a score that orders all pairs, and one that orders none."""
     monkeypatch.syspath_prepend(str(ROOT / "studies"))

@@ -149,7 +149,7 @@ def score(parser: Parser) -> Run:
 
 
 def _score(options: Namespace) -> int:
-    from radial.metrics.registry import HEADLINES
+    from radial.metrics.registry import ranking
     from radial.scoring.settings import Settings
 
     given = vars(options)
@@ -164,8 +164,7 @@ def _score(options: Namespace) -> int:
         raise ValueError("nothing to score: give run directories, checkpoints or model names")
     shown = every or "scores" in given or len(targets) == 1
     if "data" in given and not (shown or file or html):
-        # what may rank: the others take longer than the networks
-        given["scores"] = (*HEADLINES, *filter(None, [by]))
+        given["scores"] = ranking(by)  # the others take longer than the networks
     return _score_targets(list(dict.fromkeys(targets)), Settings(**given), by, file, html, shown)
 
 

@@ -377,6 +377,15 @@ _ENTRIES = (
 SCORES: Mapping[str, ScoreInfo] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
 
 
+def ranking(by: str | None = None) -> tuple[str, ...]:
+    """The scores that may rank, with the one that is asked for.
+
+    >>> ranking("two_nn")[-2:]
+    ('sns_width@kernels', 'two_nn')
+    """
+    return HEADLINES if by is None else (*HEADLINES, by)
+
+
 def parse(name: str) -> tuple[str, str]:
     """``rankme`` → (rankme, projector), ``rankme@backbone`` → (rankme, backbone).
 

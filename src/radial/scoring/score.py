@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from radial.checks import one_line
 from radial.devices import device_of
 from radial.evaluation.features import Layers, NotFinite
-from radial.metrics.registry import HEADLINES, LEAST_IMAGES, SCORES
+from radial.metrics.registry import LEAST_IMAGES, SCORES, ranking
 from radial.metrics.scores import Scores
 from radial.rbf.calibration import sequence
 from radial.rbf.kernels import Kernels, load_kernels
@@ -86,7 +86,7 @@ def score(
         options["scores"] = None
     settings, source = asked(Settings, images, settings, options)
     if usual and source is not None:
-        settings = replace(settings, scores=(*HEADLINES, *filter(None, [by])))
+        settings = replace(settings, scores=ranking(by))
     Scores(settings.scores, repeats=settings.repeats, seed=settings.seed)  # checks the names
     found = targets_of(models)
     if source is None:
