@@ -288,3 +288,12 @@ def test_probe_without_labels_or_with_one_class(capsys, tmp_path, monkeypatch) -
     for data, message in ((images, "1 class"), (images / "only", "no labels")):
         assert main(["eval", "resnet9-w0.0625@none", "--data", f"folder:{data}"]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_score_that_is_ranked_by_need_not_be_named_twice(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    few = ["--images", "32", "--view-images", "16", "--repeats", "0", "--no-cache"]
+    names = ["resnet9-w0.0625@none", "resnet9-w0.125@none"]
+    assert main(["score", *names, "--data", "digits", *few, "--by", "two_nn@backbone"]) == 0
+    assert "two_nn@backbone, lower is better" in capsys.readouterr().out
