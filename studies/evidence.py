@@ -8,7 +8,8 @@ direction before they come in: more is better.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -95,6 +96,16 @@ class Evidence:
                 accuracy = cell["accuracy"].to_numpy(dtype=np.float64)
                 self.cells.append(Cell(str(data), str(method), str(when), accuracy, values))
 
+    def only(self, names: Sequence[str]) -> Evidence:
+        """The same runs and cells with some of the scores."""
+        places = [self.names.index(name) for name in names]
+        few = copy(self)
+        for cached in ("z", "resampled", "p"):
+            few.__dict__.pop(cached, None)
+        few.names = list(names)
+        few.cells = [replace(cell, scores=cell.scores[:, places]) for cell in self.cells]
+        return few
+
     def _z(self, cell: Cell, rows: Array | slice = slice(None)) -> Array:
         """(…, S) Fisher's z of every score, of the runs in ``rows``, (…, n)."""
         accuracy, scores = cell.accuracy[rows], np.moveaxis(cell.scores[rows], -1, 0)
@@ -111,27 +122,54 @@ class Evidence:
 
     @cached_property
     def resampled(self) -> tuple[Array, Array]:
+        """(R, S) mean z and mean regret, as registered."""
+        return self.resample(np.ones(len(self.cells)))
+
+    def resample(self, weight: Array, *, apart: bool = True) -> tuple[Array, Array]:
         """(R, S) mean z and mean regret: methods drawn within data sets, runs within methods.
 
         The runs of a method are drawn alike for all its budgets, and alike for every score.
+
+        Args:
+            weight: of each cell.
+            apart: a method in two data sets is two; else it is drawn in all of them at once.
         """
         random = np.random.default_rng(self.seed)
-        z, lost, weight = 0.0, 0.0, 0.0
-        for data in dict.fromkeys(cell.data for cell in self.cells):
-            here = [cell for cell in self.cells if cell.data == data]
-            methods = list(dict.fromkeys(cell.method for cell in here))
+        z, lost, total = 0.0, 0.0, 0.0
+        for stratum in dict.fromkeys(cell.data if apart else "" for cell in self.cells):
+            here = [(cell, w) for cell, w in zip(self.cells, weight, strict=True)
+                    if not apart or cell.data == stratum]  # fmt: skip
+            methods = list(dict.fromkeys(cell.method for cell, _ in here))
             chance = np.full(len(methods), 1 / len(methods))
             times = random.multinomial(len(methods), chance, RESAMPLES)  # (R, methods)
-            for number, method in enumerate(methods):
-                mine = [cell for cell in here if cell.method == method]
-                n = len(mine[0].accuracy)
-                rows = random.integers(0, n, (RESAMPLES, n))
-                drawn = times[:, number, None]
-                for cell in mine:
-                    z = z + drawn * self._z(cell, rows)
-                    lost = lost + drawn * self._lost(cell, rows)
-                    weight = weight + drawn
-        return z / weight, lost / weight
+            pools: dict[tuple[str, str], Array] = {}
+            for cell, w in here:
+                n, key = len(cell.accuracy), (cell.data, cell.method)
+                if key not in pools:
+                    pools[key] = random.integers(0, n, (RESAMPLES, n))
+                drawn = w * times[:, methods.index(cell.method), None]
+                z = z + drawn * self._z(cell, pools[key])
+                lost = lost + drawn * self._lost(cell, pools[key])
+                total = total + drawn
+        return z / total, lost / total
+
+    def counted(self, name: str, weight: Array, *, apart: bool = True) -> dict[str, float]:
+        """One score with the cells weighted: ρ and regret in points, with their intervals."""
+        place = self.names.index(name)
+        z, lost = (drawn[:, place] for drawn in self.resample(weight, apart=apart))
+        low, high = np.tanh(np.percentile(z, [2.5, 97.5]))
+        least, most = 100 * np.percentile(lost, [2.5, 97.5])
+        return {
+            "rho": float(np.tanh(np.average(self.z[:, place], weights=weight))),
+            "low": float(low),
+            "high": float(high),
+            "plain": float(np.average([spearman(cell.scores[:, place], cell.accuracy)
+                                       for cell in self.cells], weights=weight)),
+            "regret": 100 * float(np.average([self._lost(cell)[place] for cell in self.cells],
+                                             weights=weight)),
+            "regret_low": float(least),
+            "regret_high": float(most),
+        }  # fmt: skip
 
     @cached_property
     def p(self) -> Array:
@@ -179,10 +217,11 @@ class Evidence:
         }
         return pd.DataFrame(columns, index=pd.Index(self.names, name="score"))
 
-    def ahead(self, name: str) -> pd.DataFrame:
+    def ahead(self, name: str, percent: float = 95.0) -> pd.DataFrame:
         """Mean ρ of a score minus that of each other, with the paired interval."""
         me, rho, drawn = self.names.index(name), np.tanh(self.z.mean(0)), np.tanh(self.resampled[0])
-        low, high = np.percentile(drawn[:, [me]] - drawn, [2.5, 97.5], axis=0)
+        ends = [50 - percent / 2, 50 + percent / 2]
+        low, high = np.percentile(drawn[:, [me]] - drawn, ends, axis=0)
         columns = {"ahead": rho[me] - rho, "low": low, "high": high}
         table = pd.DataFrame(columns, index=pd.Index(self.names, name="score"))
         return table.drop(index=name)

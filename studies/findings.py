@@ -48,7 +48,11 @@ FACTS = DOCS.parent / "src" / "radial" / "scoring" / "confirmed.json"
 DRAWN = (BEST, "info_nce_whitened@backbone", "garc_mean@backbone", "arc@backbone",
          "rotation_probe@backbone", "clid@backbone", "rankme@backbone", "lidar@projector",
          "train_loss", "logistic_1pct", "knn")  # fmt: skip
-SQUARE = (BEST, "view_retrieval_top1@backbone", "view_retrieval_plain@backbone", "acr@backbone",
+RIVALS = (CHALLENGER, BEST, "view_retrieval_top1@backbone", "arc@backbone",
+          "info_nce@backbone", "info_nce_whitened@backbone", "rotation_probe@backbone",
+          "clid@backbone", "rankme@backbone", "lidar@projector", "train_loss", "logistic_1pct",
+          "logistic_10pct", "knn")  # fmt: skip
+SQUARE = (BEST, "view_retrieval_top1@backbone", "view_retrieval_plain@backbone",
           "info_nce_whitened@backbone", "arc@backbone", "logistic_1pct", "knn")  # fmt: skip
 
 
@@ -79,16 +83,22 @@ def all_tables() -> dict[str, str]:
     return {
         "ranking": tables.ranking_table(found, NAMES),
         "datasets": tables.datasets_table(FIRST, *REGISTERED),
+        "counted": tables.counted_table(),
+        "settings": tables.settings_table(),
         "exclusions": tables.exclusions_table(FIRST, *REGISTERED),
         "methods": tables.methods_table(found),
         "budgets": tables.budgets_table(),
         "first": tables.ranking_table(first, {name: NAMES[name] for name in SQUARE}),
         "candidates": tables.candidates_table(),
         "challengers": tables.challengers_table(),
-        "challenger": tables.ranking_table(tables.challenged(*READ), NAMES, CHALLENGER),
+        "challenger": tables.ranking_table(
+            tables.challenged(*READ), {name: NAMES[name] for name in RIVALS}, CHALLENGER
+        ),
+        "along": tables.along_table(),
         "epochs": tables.epochs_table(),
         "stopping": tables.stopping_rules(),
         "early": tables.early_table(),
+        "drawn": tables.drawn_table(),
         "tuning": tuning.summary(kept("tuning")).strip(),
         "arms": tables.heads_table(arms, ARMS),
         "pairs": tables.pairs_table(arms, against),
@@ -102,7 +112,7 @@ def all_tables() -> dict[str, str]:
         "outliers": tables.outliers_table(),
         "every": tables.ranking_table(found, every),
         "kernel-scores": tables.ranking_table(
-            first, {n: text for n, text in kernel.items() if n.endswith("@kernels")}
+            first, {n: text for n, text in kernel.items() if n.endswith("@kernels") or n == "knn"}
         ),
     }  # fmt: skip
 

@@ -41,6 +41,11 @@ def read(directory: Path) -> pd.DataFrame:
     return runs.assign(validation=runs["run"].map(reached))
 
 
+def merged(table: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
+    """With the runs that were kept before and are not in it."""
+    return pd.concat([kept[~kept["run"].isin(table["run"])], table], ignore_index=True)
+
+
 def best(table: pd.DataFrame) -> pd.DataFrame:
     """The best rate of each method and head, the smaller of equals, and whether it is an edge."""
     ordered = table.sort_values("base_lr", kind="stable")
@@ -75,6 +80,8 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("directory", type=Path)
     table = read(parser.parse_args(arguments).directory)
+    if KEPT.is_file():
+        table = merged(table, pd.read_parquet(KEPT))
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     table.to_parquet(KEPT, index=False)
     chosen = best(table)

@@ -13,13 +13,19 @@ import numpy as np
 import pandas as pd
 from candidates import judge
 from confirmed import CHALLENGER
-from evidence import RESAMPLES, Evidence, spearman
+from evidence import RESAMPLES, Evidence, fisher, regret, spearman
 from rates import best
 from scipy.stats import kendalltau
 
 from radial.data.augmentations import FIXED_VIEWS
-from radial.study.analysis import paired_heads, stopping_summary, stopping_table
+from radial.study.analysis import (
+    paired_heads,
+    partial_spearman,
+    stopping_summary,
+    stopping_table,
+)
 from radial.study.analysis.columns import BASELINES, final, numbers, oriented, with_clid
+from radial.study.analysis.correlation import fisher_mean
 from radial.study.analysis.peaks import t_interval
 from radial.study.audit import audit
 from radial.study.results import directions
@@ -44,7 +50,8 @@ FIRST = "scores"  # the first edition's hundred runs, trained again
 BUDGETS = (1, 3, 10, 20)  # epochs at which `long` is judged
 LATE = 20  # its last
 BEST = "view_retrieval@backbone"
-READ = ("second", "second64", "vit")  # what the challenger was read on: weights that were kept
+READ = ("second", "second64", "vit", "long")  # what the challenger was read on: kept weights
+SETTINGS = ("color_strength", "min_scale", "base_lr")  # that the runs of a pool differ in
 LABELS = {"knn_1pct": "kNN, 1 % of labels", "logistic_1pct": "logistic regression, 1 %",
           "logistic_10pct": "logistic regression, 10 %", "knn": "kNN, all labels"}  # fmt: skip
 NAMES = {
@@ -52,10 +59,9 @@ NAMES = {
     CHALLENGER: f"`{CHALLENGER}`",
     "view_retrieval_top1@backbone": "whitened, top-1",
     "view_retrieval_plain@backbone": "plain, log rank",
-    "acr@backbone": "plain, top-1: 1 − ACR",
     "info_nce_whitened@backbone": "InfoNCE, whitened",
     "info_nce@backbone": "InfoNCE",
-    "arc@backbone": "ARC",
+    "arc@backbone": "ARC: plain, top-1",
     "garc_mean@backbone": "GARC",
     "rotation_probe@backbone": "rotation probe",
     "clid@backbone": "CLID",
@@ -99,6 +105,11 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def lost_points(row: Mapping[str, float] | pd.Series) -> str:
+    """Regret and its interval, in points."""
+    return f"{row['regret']:.1f} ({row['regret_low']:.1f} to {row['regret_high']:.1f})"
+
+
 # ------------------------------------------------------------------ which run
 
 
@@ -114,7 +125,8 @@ def readings(name: str, label: str) -> tuple[pd.DataFrame, list[str]]:
     values = {k: oriented(numbers(runs, k), way) for k, way in better.items()}
     frame = pd.DataFrame(values, index=runs.index)
     frame = frame.loc[:, frame.notna().mean() > 0.95]
-    known = runs[["method", "head", "accuracy", "epoch", "verdict"]].assign(run=stem, data=label)
+    facts = ["method", "head", "accuracy", "epoch", "verdict", *SETTINGS]
+    known = runs[facts].assign(run=stem, data=label)
     return pd.concat([known, frame], axis=1), list(frame.columns)
 
 
@@ -151,7 +163,7 @@ def ranking_table(found: Evidence, names: Mapping[str, str], best: str = BEST) -
         p = "" if np.isnan(row["p_holm"]) else f"{row['p_holm']:.3f}".replace("0.000", "< 0.001")
         rows.append([
             text, rho(row["rho"], row["low"], row["high"]), rho(row["least"]),
-            rho(row["top_half"]), f"{row['regret']:.1f}", p, behind,
+            rho(row["top_half"]), lost_points(row), p, behind,
         ])  # fmt: skip
     lost = np.mean([cell.accuracy.max() - cell.accuracy.mean() for cell in found.cells])
     rows.append(["a random run", "", "", "", points(lost, sign=False), "", ""])
@@ -168,11 +180,60 @@ def datasets_table(*studies: str) -> str:
         table = found.table()
         for score in (BEST, "arc@backbone", "rankme@backbone", "logistic_1pct", "knn"):
             row = table.loc[score]
-            low, high = f"{row['regret_low']:.1f}", f"{row['regret_high']:.1f}"
-            rows.append([DATA[name], str(found.runs), NAMES[score].partition(":")[0],
+            rows.append([DATA[name], str(found.runs), str(len(found.cells)),
+                         NAMES[score].partition(":")[0],
                          rho(row["rho"], row["low"], row["high"]), rho(row["least"]),
-                         f"{row['regret']:.1f} ({low} to {high})"])  # fmt: skip
-    return markdown(["", "runs", "", "ρ with accuracy", "least method", "regret@1"], rows)
+                         lost_points(row)])  # fmt: skip
+    return markdown(["", "runs", "cells", "", "ρ with accuracy", "least method", "regret@1"], rows)
+
+
+def counted_table() -> str:
+    """The registered mean, and what it is when the same cells count otherwise."""
+    rows = []
+    shorter = [name for name in REGISTERED if name != "long"]
+    whole, short = (confirming(*n).only([BEST, "knn"]) for n in (REGISTERED, shorter))
+    for text, found, by, apart in (
+        ("every cell alike, **as registered**", whole, None, True),
+        ("the same; a method is drawn in all its studies at once", whole, None, False),
+        ("the four studies alike", whole, "data", True),
+        ("the nine methods alike", whole, "method", True),
+        ("without `long`, which is read at four budgets", short, None, True),
+    ):
+        groups = pd.Series([str(n) if by is None else getattr(cell, by)
+                            for n, cell in enumerate(found.cells)])  # fmt: skip
+        weight = 1 / groups.map(groups.value_counts()).to_numpy()
+        mine, ceiling = (found.counted(name, weight, apart=apart) for name in (BEST, "knn"))
+        rows.append([text, f"{found.runs}", f"{len(found.cells)}",
+                     rho(mine["rho"], mine["low"], mine["high"]), rho(mine["plain"]),
+                     lost_points(mine), rho(ceiling["rho"], ceiling["low"], ceiling["high"]),
+                     lost_points(ceiling)])  # fmt: skip
+    header = ["how the cells count", "runs", "cells", "view retrieval: ρ", "plain mean of ρ",
+              "regret@1", "kNN, all labels: ρ", "regret@1"]  # fmt: skip
+    return markdown(header, rows)
+
+
+def settings_table() -> str:
+    """What a rule by settings alone would do, and view retrieval among runs of equal settings."""
+    rules = {"color_strength": "more colour jitter", "min_scale": "larger crops",
+             "base_lr": "a larger learning rate"}  # fmt: skip
+    runs = pd.concat([unchosen(name)[0] for name in REGISTERED], ignore_index=True)
+    found = Evidence(runs, [BEST, *rules, "knn"], labelled=["knn"])
+    table = found.table()
+    rows = []
+    for name in (BEST, *rules, "knn"):
+        text, row = rules.get(name, NAMES.get(name, name)), table.loc[name]
+        controls = [n for n in ("color_strength", "min_scale") if name in (BEST, "knn")]
+        left = [
+            partial_spearman(cell.scores[:, found.names.index(name)], cell.accuracy,
+                             {n: cell.scores[:, found.names.index(n)] for n in controls})
+            for cell in found.cells
+        ]  # fmt: skip
+        sizes = [len(cell.accuracy) for cell in found.cells]
+        equal = rho(float(fisher_mean(left, sizes)[()])) if controls else ""
+        rows.append([text, rho(row["rho"], row["low"], row["high"]), rho(row["least"]),
+                     lost_points(row), equal])  # fmt: skip
+    header = ["", "ρ with accuracy", "least method", "regret@1", "ρ at equal jitter and crops"]
+    return markdown(header, rows)
 
 
 def exclusions_table(*studies: str) -> str:
@@ -181,12 +242,16 @@ def exclusions_table(*studies: str) -> str:
     for name in studies:
         runs, _ = unchosen(name)
         poor = runs.loc[runs["verdict"].notna() & (runs["verdict"] != "ok"), "run"]
-        whole, left = Evidence(runs, [BEST]), Evidence(runs[~runs["run"].isin(poor)], [BEST])
+        whole, left = (
+            Evidence(part, [BEST, "knn"]) for part in (runs, runs[~runs["run"].isin(poor)])
+        )
         tau = np.mean([kendalltau(c.scores[:, 0], c.accuracy)[0] for c in whole.cells])
-        out = whole.runs - left.runs
-        rows.append([DATA[name], rho(np.tanh(whole.z.mean())), rho(tau), str(out),
-                     rho(np.tanh(left.z.mean()))])  # fmt: skip
-    return markdown(["", "ρ", "τ-b", "dead or collapsed", "ρ without them"], rows)
+        (mine, ceiling), (mine_left, ceiling_left) = np.tanh([whole.z.mean(0), left.z.mean(0)])
+        rows.append([DATA[name], rho(mine), rho(tau), str(whole.runs - left.runs), rho(mine_left),
+                     rho(ceiling), rho(ceiling_left)])  # fmt: skip
+    header = ["", "ρ", "τ-b", "dead or collapsed", "ρ without them",
+              "kNN, all labels: ρ", "without them"]  # fmt: skip
+    return markdown(header, rows)
 
 
 def budgets_table() -> str:
@@ -205,19 +270,21 @@ def budgets_table() -> str:
 
 
 def methods_table(found: Evidence) -> str:
-    """View retrieval's ρ in every cell."""
-    place = found.names.index(BEST)
+    """ρ of view retrieval and of kNN with all labels in every cell."""
+    places = [found.names.index(name) for name in (BEST, "knn")]
     values = {
-        (cell.method, cell.data, cell.budget): spearman(cell.scores[:, place], cell.accuracy)
+        (cell.method, cell.data, cell.budget): " / ".join(
+            rho(spearman(cell.scores[:, place], cell.accuracy)) for place in places
+        )
         for cell in found.cells
     }
     columns = list(dict.fromkeys((cell.data, cell.budget) for cell in found.cells))
     header = ["", *(f"{data}, epoch {float(budget):.0f}" for data, budget in columns)]
     rows = []
     for method, text in METHODS.items():
-        cells = [values.get((method, *column)) for column in columns]
-        if any(value is not None for value in cells):
-            rows.append([text, *("" if v is None else rho(v) for v in cells)])
+        cells = [values.get((method, *column), "") for column in columns]
+        if any(cells):
+            rows.append([text, *cells])
     return markdown(header, rows)
 
 
@@ -237,44 +304,74 @@ def methodwise(values: pd.Series, methods: pd.Series, seed: int = 0) -> tuple[fl
     return float(low), float(high)
 
 
+def along(name: str) -> tuple[list[pd.DataFrame], pd.Series]:
+    """The checkpoints of each run of a study in their order, and the runs' methods."""
+    runs = readings(name, name)[0].sort_values("epoch")
+    groups = [group for _, group in runs.groupby("run") if len(group) > 3]
+    return groups, pd.Series([group["method"].iloc[0] for group in groups])
+
+
+def points_lost(groups: Sequence[pd.DataFrame], column: str) -> pd.Series:
+    """Of each run: the accuracy of its best checkpoint minus that of the one a column picks."""
+    return pd.Series([
+        100 * (g["accuracy"].max() - g["accuracy"].iloc[np.nanargmax(g[column])]) for g in groups
+    ])  # fmt: skip
+
+
+def meant(values: pd.Series, methods: pd.Series) -> tuple[float, float, float]:
+    """The mean of method means, and its interval."""
+    return float(values.groupby(methods).mean().mean()), *methodwise(values, methods)
+
+
 def epoch_rules() -> dict[str, tuple[float, float, float, float]]:
     """Points lost by keeping one of a run's checkpoints, by rule: mean, interval, most."""
-    runs, names = readings("long", DATA["long"])
-    runs = runs.sort_values("epoch")
-    count = runs.drop_duplicates("run").groupby("method").size()
-    runs = runs[runs["method"].map(count) >= 4]  # as in all tables
-    groups = [group for _, group in runs.groupby("run") if len(group) > 3]
-    methods = pd.Series([group["method"].iloc[0] for group in groups])
-    top = np.array([group["accuracy"].max() for group in groups])
+    groups, methods = along("long")
+    columns = {
+        "epoch": "the last epoch", BEST: "the best **view retrieval**",
+        "rankme@backbone": "the highest RankMe, backbone",
+        "rankme@projector": "the highest RankMe, projector",
+        "lidar@backbone": "the highest LiDAR, backbone",
+        "lidar@projector": "the highest LiDAR, projector",
+        "info_nce_whitened@backbone": "the best InfoNCE, whitened",
+        "rotation_probe@backbone": "the best rotation probe",
+        "train_loss": "the lowest training loss",
+        "logistic_1pct": "logistic regression, 1 % of labels",
+        "logistic_10pct": "logistic regression, 10 %", "knn": "kNN, all labels",
+    }  # fmt: skip
+    lost = {text: points_lost(groups, column) for column, text in columns.items()}
+    top = [100 * (g["accuracy"].max() - g["accuracy"].mean()) for g in groups]
+    lost["a random one"] = pd.Series(top)
+    return {text: (*meant(x, methods), float(x.max())) for text, x in lost.items()}
 
-    def by(column: str) -> np.ndarray:
-        return np.array([g["accuracy"].iloc[np.nanargmax(g[column])] for g in groups])
 
-    rules = {"the last epoch": np.array([g["accuracy"].iloc[-1] for g in groups])}
-    rules["the best **view retrieval**"] = by(BEST)
-    for name, text in (("rankme@backbone", "the highest RankMe, backbone"),
-                       ("lidar@backbone", "the highest LiDAR, backbone"),
-                       ("info_nce_whitened@backbone", "the best InfoNCE, whitened"),
-                       ("rotation_probe@backbone", "the best rotation probe"),
-                       ("train_loss", "the lowest training loss"),
-                       ("logistic_1pct", "logistic regression, 1 % of labels"),
-                       ("logistic_10pct", "logistic regression, 10 %"),
-                       ("knn", "kNN, all labels")):  # fmt: skip
-        if name in names:
-            rules[text] = by(name)
-    rules["a random one"] = np.array([g["accuracy"].mean() for g in groups])
-    found = {}
-    for text, accuracy in rules.items():
-        lost = pd.Series(100 * (top - accuracy))
-        mean = float(lost.groupby(methods).mean().mean())
-        found[text] = (mean, *methodwise(lost, methods), float(lost.max()))
-    return found
+def lost_by(lost: pd.Series, methods: pd.Series) -> str:
+    mean, low, high = meant(lost, methods)
+    return f"{mean:.2f} ({low:.2f} to {high:.2f})"
 
 
 def epochs_table() -> str:
     rows = [[text, f"{mean:.2f} ({low:.2f} to {high:.2f})", f"{most:.1f}"]
             for text, (mean, low, high, most) in epoch_rules().items()]  # fmt: skip
+    groups, methods = along("long")
+    gain = points_lost(groups, "epoch") - points_lost(groups, BEST)
+    rows.append(["the last epoch less view retrieval, paired", rho(*meant(gain, methods)), ""])
     return markdown(["what is kept of a run", "points lost", "most"], rows)
+
+
+def along_table() -> str:
+    """ρ with accuracy over the checkpoints of one run, averaged by Fisher's z; and of their age."""
+    groups, methods = along("long")
+    rows = []
+    for name in (BEST, "view_retrieval_top1@backbone", "info_nce_whitened@backbone",
+                 "arc@backbone", "rotation_probe@backbone", "rankme@backbone", "rankme@projector",
+                 "lidar@backbone", "lidar@projector", "train_loss", "epoch", "logistic_1pct",
+                 "knn"):  # fmt: skip
+        each = [(g[name].to_numpy(), g["accuracy"].to_numpy()) for g in groups]
+        found = np.array([spearman(score, accuracy) for score, accuracy in each])
+        z = pd.Series([fisher(r, len(x)) for r, (x, _) in zip(found, each, strict=True)])
+        text = NAMES.get(name, "its age: later is better")
+        rows.append([text, rho(*np.tanh(meant(z, methods))), rho(found.min())])
+    return markdown(["", "ρ along a run", "least run"], rows)
 
 
 def early_table() -> str:
@@ -306,12 +403,31 @@ def stopping_rules() -> str:
     rows = []
     for _, row in stopping_summary(table).iterrows():
         lost, of = 100 * table[f"{row['rule']}_regret"], table["run"].map(methods)
-        low, high = methodwise(lost, of)
         saved = f"{100 * row['saved']:.0f} %"
-        mean = lost.groupby(of).mean().mean()
-        rows.append([names[row["rule"]], f"{mean:.2f} ({low:.2f} to {high:.2f})",
-                     f"{lost.max():.1f}", saved])  # fmt: skip
+        rows.append([names[row["rule"]], lost_by(lost, of), f"{lost.max():.1f}", saved])
+    groups, of = along("stopping")
+    lost = points_lost(groups, "knn")
+    rows.append(["kNN, all labels", lost_by(lost, of), f"{lost.max():.1f}", "0 %"])
     return markdown(["what is kept of a run", "points lost", "most", "epochs saved"], rows)
+
+
+# -------------------------------------------------------------- which settings
+
+
+def drawn_table() -> str:
+    """What is lost by one of the ten settings of each method that `second` drew, and by none."""
+    found = confirming("second")
+    methods = pd.Series([cell.method for cell in found.cells])
+    top = pd.Series([cell.accuracy.max() for cell in found.cells])
+    default = methods.map(kept("defaults").set_index("method")["accuracy"])
+    lost = {NAMES[name].partition(":")[0]: pd.Series([
+        regret(cell.scores[:, found.names.index(name)], cell.accuracy) for cell in found.cells
+    ]) for name in (BEST, "info_nce_whitened@backbone", "arc@backbone", "rankme@backbone",
+                    "train_loss", "logistic_1pct", "logistic_10pct", "knn")}  # fmt: skip
+    lost["the default settings"] = top - default
+    lost["a random one"] = top - [cell.accuracy.mean() for cell in found.cells]
+    rows = [[text, lost_by(100 * x, methods), f"{100 * x.max():.1f}"] for text, x in lost.items()]
+    return markdown(["which of ten settings", "points lost", "most"], rows)
 
 
 # ------------------------------------------------------------- which challenger
@@ -319,20 +435,24 @@ def stopping_rules() -> str:
 
 def candidates_table(most: int = 8) -> str:
     """The best candidates on the hundred runs of `scores`, view retrieval among them."""
-    table = judge(KEPT / "candidates" / "scores.parquet", KEPT / "scores" / "results.parquet", [])
+    table = judge(KEPT / "candidates" / "scores.parquet", KEPT / "scores" / "results.parquet",
+                  ["knn"])  # fmt: skip
+    table = pd.concat([table.head(most), table[table["candidate"] == "knn"]])
+    table = table.drop_duplicates("candidate").replace({"candidate": LABELS})
     rows = [
         [row["candidate"], rho(row["rho"]), rho(row["least"]), rho(row["top half"]),
          f"{row['regret']:.1f}", rho(row["colour"])]
-        for _, row in table.head(most).iterrows()
+        for _, row in table.iterrows()
     ]  # fmt: skip
     return markdown(["", "ρ", "least method", "better half", "regret@1", "worth of colour"], rows)
 
 
 def with_challenger(runs: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The runs of a study with what the challenger says of those it was read on."""
+    """The runs of a study with what the challenger says of those it was read on, at their end."""
     recipes = [f"{recipe}: whitened log rank" for recipe in FIXED_VIEWS]
     read = pd.read_parquet(KEPT / "candidates" / f"{name}.parquet").set_index("run")[recipes]
-    return runs.assign(**{CHALLENGER: runs["run"].map(read.mean(axis=1))})
+    ended = runs["epoch"] == runs.groupby("run")["epoch"].transform("max")
+    return runs.assign(**{CHALLENGER: runs["run"].map(read.mean(axis=1)).where(ended)})
 
 
 @cache
@@ -351,12 +471,16 @@ def challengers_table() -> str:
         table, ahead = found.table(), found.ahead(CHALLENGER).loc[BEST]
         text = DATA[studies[0]] if len(studies) == 1 else "**together**"
         for name in (BEST, CHALLENGER, "logistic_1pct", "knn"):
-            row = table.loc[name]
+            row, gain = table.loc[name], ""
+            if name == CHALLENGER:
+                gain = rho(*ahead[["ahead", "low", "high"]])
+                if studies == READ:
+                    low, high = found.ahead(CHALLENGER, 99).loc[BEST, ["low", "high"]]
+                    gain += f"; 99 %: {rho(low)} to {rho(high)}"
             rows.append([
                 text, f"{found.runs}", NAMES[name].partition(":")[0],
                 rho(row["rho"], row["low"], row["high"]), rho(row["least"]),
-                f"{row['regret']:.1f}",
-                rho(*ahead[["ahead", "low", "high"]]) if name == CHALLENGER else "",
+                f"{row['regret']:.1f}", gain,
             ])  # fmt: skip
     header = ["", "runs", "", "ρ with accuracy", "least method", "regret@1",
               "ahead of view retrieval by"]  # fmt: skip
@@ -382,9 +506,10 @@ def pool_table() -> str:
             if strength != "0":
                 text += f", watermark {strength}"
             cells = [f"{numbers(part, score).mean():.3g}" for score in SHOWN]
-            rows.append([text, points(part["accuracy"].mean(), sign=False), *cells])
+            labelled = [points(part[name].mean(), sign=False) for name in ("accuracy", "knn")]
+            rows.append([text, *labelled, *cells])
     heads = [NAMES[score].partition(":")[0] for score in SHOWN]
-    return markdown(["", "accuracy, %", *heads], rows)
+    return markdown(["", "accuracy, %", "kNN, all labels, %", *heads], rows)
 
 
 def outliers_table() -> str:

@@ -25,8 +25,7 @@ import tables  # noqa: E402
 from evidence import Evidence  # noqa: E402
 
 STUDIES = {"tune": 30, "heads": 90, "scores": 100, "published": 27, "second": 90, "second64": 18,
-           "arms": 135, "pool": 12}  # fmt: skip
-GROWING = {"long": 8, "vit": 8}  # configurations a method, once it is complete
+           "arms": 135, "pool": 12, "long": 40, "vit": 16, "defaults": 9}  # fmt: skip
 
 
 def test_tables_and_figure_are_those_of_the_results() -> None:
@@ -44,25 +43,10 @@ def test_the_results_are_of_the_study(name: str) -> None:
     changes = [f"data={data}", *([f"weights={weights}"] if weights else [])]
     planned = [run.id for run in read_study(ROOT / "studies" / f"{name}.yaml", changes).runs()]
     assert len(planned) == STUDIES[name]
-    assert sorted(kept["run"]) == sorted(planned)
-
-
-@pytest.mark.parametrize("name", GROWING)
-def test_a_growing_study_grows_as_registered(name: str) -> None:
-    """What is kept of each method are the first of its registered configurations."""
-    kept = pd.read_parquet(ROOT / "docs" / "findings" / name / "results.parquet")
-    runs = kept["run"].str.partition("@")[0].unique()
-    changes = [f"data={kept['data'].iloc[0]}"]
-    plan = read_study(ROOT / "studies" / f"{name}.yaml", changes)
-    by_method: dict[str, list[str]] = {}
-    for run in plan.runs():
-        by_method.setdefault(run.config.method, []).append(run.id)
-    assert {len(ids) for ids in by_method.values()} == {GROWING[name]}
-    assert set(runs) <= {run for ids in by_method.values() for run in ids}
-    for ids in by_method.values():
-        there = [run in set(runs) for run in ids]
-        assert there == sorted(there, reverse=True)
-    assert len(kept["run"]) == kept["run"].nunique()
+    runs = kept["run"].str.partition("@")[0]  # long has rows of its checkpoints, alike for all
+    assert sorted(runs.unique()) == sorted(planned)
+    assert kept["run"].is_unique
+    assert runs.value_counts().nunique() == 1
 
 
 def test_the_challenger_is_judged_on_all_it_was_read_on() -> None:
@@ -73,7 +57,7 @@ def test_the_challenger_is_judged_on_all_it_was_read_on() -> None:
     assert found.runs == sum(len(runs) for runs in read.values())
     assert {cell.data for cell in found.cells} == {tables.DATA[name] for name in tables.READ}
     for name, runs in read.items():  # the recipe that is view retrieval by itself
-        alone = tables.kept(name).set_index("run")[tables.BEST].loc[runs["run"]]
+        alone = tables.final(tables.kept(name)).set_index("run")[tables.BEST].loc[runs["run"]]
         assert runs["fixed: whitened log rank"].to_numpy() == pytest.approx(alone, rel=1e-4)
 
 
@@ -148,6 +132,9 @@ def test_the_registered_statistics() -> None:
     assert table.loc["nothing", "p_holm"] > 0.05
     ahead = found.ahead("much")
     assert ahead.loc["nothing", "low"] > 0 > ahead.loc["all", "high"]
+    wider = found.ahead("much", 99)
+    assert (wider["low"] < ahead["low"]).all()
+    assert (wider["high"] > ahead["high"]).all()
     assert found.runs == 48
 
 
@@ -184,6 +171,24 @@ def test_what_sees_labels_is_no_part_of_the_family() -> None:
     assert table.loc["much", "p_holm"] == pytest.approx(2 / 501)
 
 
+def test_points_lost_by_keeping_a_checkpoint() -> None:
+    """Against the best of the run; a rule that has no figure for a checkpoint passes it over."""
+    runs = [pd.DataFrame({"accuracy": [0.3, 0.5, 0.4], "rule": rule})
+            for rule in ([1.0, 2.0, 3.0], [9.0, 9.0, 1.0], [1.0, 5.0, np.nan])]  # fmt: skip
+    assert tables.points_lost(runs, "rule").tolist() == pytest.approx([10, 20, 0])
+    methods = pd.Series(["a", "a", "b"])
+    mean, low, high = tables.meant(tables.points_lost(runs, "rule"), methods)
+    assert mean == pytest.approx(7.5)  # of the methods' means, 15 and 0
+    assert low == 0 < mean < high <= 20
+
+
+def test_the_challenger_is_read_at_the_end_of_a_run() -> None:
+    runs = tables.unchosen("long")[0]
+    read = tables.with_challenger(runs, "long").dropna(subset=tables.CHALLENGER)
+    assert set(read["epoch"]) == {tables.LATE}
+    assert read["run"].is_unique
+
+
 def test_adjusted_p_values() -> None:
     """Holm's own: sorted p times n, n − 1, …, never falling, at most 1."""
     assert evidence.holm(np.array([0.01, 0.04, 0.03])) == pytest.approx([0.03, 0.06, 0.06])
@@ -206,6 +211,8 @@ def test_the_best_rates_and_their_plan() -> None:
     }  # fmt: skip
     assert chosen["highest"].to_dict()["byol", "default"]
     assert list(chosen.index[chosen["lowest"]]) == [("moco", "default"), ("moco", "rbfn")]
+    runs = table.assign(run=[f"{i}" for i in range(len(table))])
+    assert rates.merged(runs[3:], runs[:6]).equals(runs)  # rows kept before stay, once
     values = yaml.safe_load(rates.plan(chosen.reset_index(), ["default", "rbfn"]))
     values["constants"]["data"] = "digits"
     runs = from_values(values).runs()

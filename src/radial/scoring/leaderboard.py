@@ -97,7 +97,7 @@ def judgement(cards: Sequence[Card], key: str) -> tuple[bool, str]:
 
 
 def _of(found: Mapping[str, Any], kind: str) -> str:
-    """What a score was tested on in one kind of comparison: 140 runs of 9 methods."""
+    """What a score was tested on in one kind of comparison: 164 runs of 9 methods."""
     one, group = {ONE_RUN: ("checkpoint", "run"), ARCHITECTURES: ("run", "architecture")}.get(
         kind, ("run", "method")
     )
