@@ -139,6 +139,22 @@ def test_the_registered_statistics() -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_cells_that_count_otherwise() -> None:
+    """Alike they are the registered mean; a cell without weight says nothing."""
+    found = Evidence(pool(), ["all", "much", "nothing"]).only(["much", "nothing"])
+    row, ones = found.table().loc["much"], np.ones(len(found.cells))
+    told = found.counted("much", ones)
+    for name in ("rho", "low", "high", "regret", "regret_low", "regret_high"):
+        assert told[name] == pytest.approx(row[name], abs=1e-12)
+    rhos = [spearmanr(cell.scores[:, 0], cell.accuracy)[0] for cell in found.cells]
+    assert told["plain"] == pytest.approx(np.mean(rhos))
+    first = np.array([cell.data == "C" for cell in found.cells], dtype=float)
+    half = found.counted("much", first, apart=False)
+    assert half["plain"] == pytest.approx(np.mean([r for r, w in zip(rhos, first) if w]))
+    assert half["low"] <= half["rho"] <= half["high"]
+
+
+@pytest.mark.usefixtures("quick")
 def test_methods_are_what_is_resampled() -> None:
     """A score that is right for two methods and wrong for one has a wide interval."""
     runs = pool()
