@@ -59,8 +59,11 @@ SQUARE = (BEST, "view_retrieval_top1@backbone", "view_retrieval_plain@backbone",
 def keep(directory: Path, name: str) -> None:
     """The results of a study, a row a run; rows that are kept already and not in it stay."""
     if not (directory / "study.yaml").is_file():  # a table, as tuning.py leaves it
-        table = (directory / "results.parquet").read_bytes()
-        write_atomically(KEPT / name / "results.parquet", table)
+        rows = pd.read_parquet(directory / "results.parquet")
+        keys = [key for key in ("run", "method", "repeat", "by") if key in rows]
+        if there(name):
+            rows = pd.concat([kept(name), rows]).drop_duplicates(keys, keep="last")
+        write_atomically(KEPT / name / "results.parquet", rows.to_parquet(index=False))
         return
     runs = read_runs(directory).copy()  # in one block
     runs["data"] = runs["data"].str.replace(r"^folder:.*/", "folder:", regex=True)  # no paths

@@ -5,11 +5,13 @@
 
 Registered (studies/REGISTERED.md, `tuning`): three methods, each at its own space
 (`radial.study.search.SPACES`) with its default head; three repeats, each with seeds and a sampler
-of its own. A repeat holds three searches of equal settings:
+of its own. A repeat holds five searches of equal settings:
 
 * **label-free**: TPE and successive halving on `view_retrieval@backbone` of validation images;
 * **labelled**: the same by the accuracy on validation images of a probe fitted to the training
   images: as many trials, as long;
+* **labelled-10** and **labelled-1**: of a probe fitted to 10 % and to 1 % of their labels, judged on
+  the same validation images;
 * **random**: settings drawn at random, trained at full length.
 
 What each chose, and the default settings, are trained again with a seed that no search has seen;
@@ -36,7 +38,8 @@ from radial.study.plan import from_values
 from radial.study.search import BEST, DEFAULT, TRIAL, as_search
 
 METHODS = ("simclr", "moco", "byol")
-BY = ("label-free", "labelled", "random")
+LABELS = {"labelled": True, "labelled-10": 0.1, "labelled-1": 0.01}
+BY = ("label-free", *LABELS, "random")
 GOAL = 0.5  # points of regret
 
 
@@ -44,7 +47,7 @@ def plan(by: str, method: str, repeat: int, options: argparse.Namespace) -> radi
     """One search; that at random is of settings at the seed by which all are compared."""
     seed = 100 * repeat
     tune: dict[str, Any] = {"trials": options.trials, "confirm": 1, "seed": repeat}
-    tune |= {"labels": by == "labelled"}
+    tune |= {"labels": LABELS.get(by, False)}
     if by == "random":
         tune = {"trials": 1 + options.random, "confirm": 0, "seed": 1000 + repeat}
         tune |= {"sampler": "random", "pruner": "none"}
@@ -74,11 +77,12 @@ def rows_of(found: pd.DataFrame, by: str, epochs: int) -> list[dict[str, Any]]:
 def summary(results: pd.DataFrame) -> str:
     """Markdown: accuracy and regret by method and over all, each with its interval."""
     wide = results.pivot(index=["method", "repeat"], columns="by", values="accuracy") * 100
-    arms = ["label-free", "default", "random"]
-    lines = [
-        "| method | labelled search, % | regret: label-free | default settings | random choice |",
-        "|---|---|---|---|---|",
-    ]
+    names = {"label-free": "regret: label-free", "labelled-10": "10 % of labels",
+             "labelled-1": "1 % of labels", "default": "default settings",
+             "random": "random choice"}  # fmt: skip
+    arms = [name for name in names if name in wide]
+    header = ["method", "labelled search, %", *(names[arm] for arm in arms)]
+    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     groups = [*wide.groupby(level="method", sort=False), ("all", wide)]
     for method, group in groups:
         regrets = [(group["labelled"] - group[arm]).to_numpy(np.float64) for arm in arms]
@@ -104,6 +108,7 @@ def main() -> None:
     parser.add_argument("data", nargs="?", default="digits", help="such as folder:CIFAR")
     parser.add_argument("--out", type=Path, default=Path("findings/tuning"))
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser.add_argument("--by", nargs="+", choices=BY, default=list(BY))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--trials", type=int, default=12)
     parser.add_argument("--random", type=int, default=3, help="settings drawn at random, a repeat")
@@ -120,7 +125,7 @@ def main() -> None:
     results = []
     for repeat in range(options.repeats):  # a whole comparison first, then the next
         for method in options.methods:
-            for by in BY:
+            for by in options.by:
                 place = options.out / f"{method}-{by}-{repeat}"
                 study = plan(by, method, repeat, options)
                 done = radial.study.run(study, out=place, workers=options.workers, threads=1)
@@ -130,8 +135,9 @@ def main() -> None:
                 results += [told | row for row in rows_of(done.table, by, options.epochs)]
         table = pd.DataFrame(results)
         write_atomically(options.out / "results.parquet", table.to_parquet())
+    if set(options.by) == set(BY):
         write_atomically(options.out / "tuning.md", summary(table))
-    print(summary(table))
+        print(summary(table))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import yaml
 from browser_probe import TELL, browse
 from radial.checkpoints import read_checkpoint
 from radial.cli import main
+from radial.scoring.evaluate import few_labels
 from radial.study.calls import StudyResult
 from radial.study.plan import Study, read_study
 from radial.study.report.search import Found, page
@@ -286,12 +287,33 @@ def test_the_page(whole: Store, tmp_path: Path) -> None:
     assert seen["wide"] <= 0
 
 
-def test_labels_choose_too(tiny: Make, tmp_path: Path) -> None:
-    study = as_search(searched(tiny), labels=True, trials=2, confirm=0)
-    store = done(tmp_path / "labels", study)
-    for trial in history(store, study):
-        assert all(0 <= (value or 0) <= 1 for value in trial.values.values())
-    assert "accuracy on validation images" in page(Found(store))
+def test_labels_choose_too(tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of those of the training images, or a share of each class; never those of test images."""
+    known: list[tuple[int, int]] = []
+
+    def spy(labels: torch.Tensor, share: float, *, seed: int) -> torch.Tensor:
+        few = few_labels(labels, share, seed=seed)
+        known.append((len(labels), int((few >= 0).sum())))
+        return few
+
+    monkeypatch.setattr("radial.scoring.evaluate.few_labels", spy)
+    for labels, told in ((True, ""), (0.5, ", by 50 % of the labels")):
+        known.clear()
+        plan = searched(tiny, evaluate=False)  # evaluation takes shares of its own
+        study = as_search(plan, labels=labels, trials=2, confirm=0)
+        store = done(tmp_path / str(labels), study)
+        for trial in history(store, study):
+            assert all(0 <= (value or 0) <= 1 for value in trial.values.values())
+        assert f"accuracy on validation images{told}" in page(Found(store))
+        images, seen = known[0]
+        assert set(known) == {(images, seen)}
+        assert seen == pytest.approx(images * float(labels), abs=1)  # a class may round
+
+
+@pytest.mark.parametrize("labels", [0, -0.1, 1.5, "few"])
+def test_a_share_of_labels_is_one(tiny: Make, labels: Any) -> None:
+    with pytest.raises(ValueError, match="tune: labels must be"):
+        as_search(searched(tiny), labels=labels).runs()
 
 
 def test_the_command(tiny: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -309,6 +331,7 @@ def test_the_command(tiny: Make, tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["--preset", "simcl"], "simclr"),
         (["--preset", "simclr"], "which data"),
         ([str(plan), "--score", "rank"], "rank"),
+        ([str(plan), "--labels", "2"], "tune: labels must be a finite number between"),
         ([str(plan), "--executor", "dask"], "'local', 'ray'"),
         ([str(plan), "--set", "base_lr"], "KEY=VALUE"),
     ):

@@ -124,7 +124,10 @@ def tune(parser: Parser) -> Run:
     )  # fmt: skip
     add("--trials", type=POSITIVE, metavar="N", help="settings to try, the defaults included (30)")
     add("--score", metavar="NAME", help="what to choose by (view_retrieval@backbone)")
-    add("--labels", action="store_true", default=None, help="choose by a probe, for comparison")
+    add(
+        "--labels", nargs="?", const=True, type=float, metavar="SHARE",
+        help="choose by a probe instead, of all training labels or a share, such as 0.01",
+    )  # fmt: skip
     add("--confirm", type=WHOLE, metavar="N", help="seeds that confirm the best (3)")
     add("--against", type=Path, metavar="DIR", help="a search to compare with, such as by labels")
     add("--dry-run", action="store_true", help="write the directory only, for radial study submit")

@@ -69,7 +69,7 @@ class Search:
         score: what is maximised, or minimised where lower is better; views are drawn alike for
             all trials.
         labels: choose by the accuracy on the validation images of a logistic regression fitted to
-            the training images instead.
+            the training images instead; a share, such as 0.01: to that part of each class.
         part: whose images the score is of: train, val or test.
         images: how many of them, at most.
         sampler: tpe or random; Optuna's.
@@ -82,7 +82,7 @@ class Search:
 
     trials: int = 30
     score: str = "view_retrieval@backbone"
-    labels: bool = False
+    labels: bool | float = False
     part: str = "val"
     images: int = 1024
     sampler: str = "tpe"
@@ -98,6 +98,8 @@ class Search:
         for name, least in _LEAST.items():
             if getattr(self, name) is not None:
                 check_size(f"tune: {name}", getattr(self, name), minimum=least)
+        if not isinstance(self.labels, bool):
+            check_number("tune: labels", self.labels, 1e-6, 1.0)
         check_choice("part", self.part, ("train", "val", "test"))
         check_choice("sampler", self.sampler, ("tpe", "random"))
         check_choice("pruner", self.pruner, ("halving", "none"))
@@ -115,7 +117,10 @@ class Search:
 
     @property
     def objective(self) -> str:
-        return "accuracy on validation images" if self.labels else self.score
+        if not self.labels:
+            return self.score
+        share = f", by {100 * self.labels:g} % of the labels" if self.labels < 1 else ""
+        return f"accuracy on validation images{share}"
 
     def rungs(self, epochs: int) -> list[int]:
         """The epochs after which a trial may be pruned.

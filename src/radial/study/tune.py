@@ -212,7 +212,7 @@ def measure(job: Job, search: Search) -> float | None:
     from radial.scoring.settings import Settings
 
     if search.labels:
-        return _accuracy(job)
+        return _accuracy(job, float(search.labels))
     settings = Settings(
         data=job.config.data,
         part=search.part,  # type: ignore[arg-type]
@@ -231,11 +231,12 @@ def measure(job: Job, search: Search) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _accuracy(job: Job) -> float | None:
-    """Of a logistic regression fitted to the training images, on the validation images."""
+def _accuracy(job: Job, share: float) -> float | None:
+    """Of a logistic regression fitted to a share of the training labels, on validation images."""
     from radial.devices import device_of
     from radial.evaluation.features import NotFinite, extract
     from radial.evaluation.probe import few_label_probe
+    from radial.scoring.evaluate import few_labels
     from radial.scoring.targets import build, find
 
     data = job.data
@@ -248,6 +249,7 @@ def _accuracy(job: Job) -> float | None:
             parts += [extract(backbone, images, data), images.labels]
     except NotFinite:
         return None
+    parts[1] = few_labels(parts[1], share, seed=0)
     return float(few_label_probe(*parts).accuracy)
 
 

@@ -184,7 +184,7 @@ def sentences(found: Found, other: Found | None) -> Iterator[str]:
         f"{found.full:,} that all trials at full length take: "
         f"{percent(1 - found.spent / found.full)} % were saved."
     )
-    if (labelled := found.by_labels()) is not None and not search.labels:
+    if (labelled := found.by_labels()) is not None and search.labels is not True:
         regret = 100 * (labelled["accuracy"] - found.chosen["accuracy"])
         yield (
             f"Of these complete trials labels would have chosen {labelled['run']}: "
