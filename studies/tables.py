@@ -295,12 +295,11 @@ def methodwise(values: pd.Series, methods: pd.Series, seed: int = 0) -> tuple[fl
     """95 % of a mean, methods drawn with replacement, then runs within them."""
     random = np.random.default_rng(seed)
     groups = [values[methods == m].to_numpy() for m in methods.unique()]
-    drawn = random.integers(0, len(groups), (RESAMPLES, len(groups)))
-    means = np.array([
-        [g[random.integers(0, len(g), len(g))].mean() for g in (groups[i] for i in row)]
-        for row in drawn
-    ])  # fmt: skip
-    low, high = np.percentile(means.mean(1), [2.5, 97.5])
+    shape = (RESAMPLES, len(groups))
+    drawn = random.integers(0, len(groups), shape)  # which method stands at each place
+    within = [g[random.integers(0, len(g), (*shape, len(g)))].mean(-1) for g in groups]
+    means = np.choose(drawn, within).mean(1)
+    low, high = np.percentile(means, [2.5, 97.5])
     return float(low), float(high)
 
 
