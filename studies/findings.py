@@ -17,11 +17,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
-import tables
 import tuning
+import which_epoch
+import which_head
+import which_run
 from confirmed import facts
 from figure import Line, Panel, draw
-from tables import (
+from frames import (
     ARMS,
     BEST,
     CHALLENGER,
@@ -34,9 +36,11 @@ from tables import (
     NAMES,
     READ,
     REGISTERED,
+    challenged,
     confirming,
     kept,
     there,
+    with_challenger,
 )
 
 from radial.files import write_atomically
@@ -84,37 +88,37 @@ def all_tables() -> dict[str, str]:
     against = [(head, "default") for head in ARMS[1:]]
     kernels = [("rbfn", head) for head in ("mlp-silu", "residual-linear", "linear")]
     return {
-        "ranking": tables.ranking_table(found, NAMES),
-        "datasets": tables.datasets_table(FIRST, *REGISTERED),
-        "counted": tables.counted_table(),
-        "settings": tables.settings_table(),
-        "exclusions": tables.exclusions_table(FIRST, *REGISTERED),
-        "methods": tables.methods_table(found),
-        "budgets": tables.budgets_table(),
-        "first": tables.ranking_table(first, {name: NAMES[name] for name in SQUARE}),
-        "candidates": tables.candidates_table(),
-        "challengers": tables.challengers_table(),
-        "challenger": tables.ranking_table(
-            tables.challenged(*READ), {name: NAMES[name] for name in RIVALS}, CHALLENGER
+        "ranking": which_run.ranking_table(found, NAMES),
+        "datasets": which_run.datasets_table(FIRST, *REGISTERED),
+        "counted": which_run.counted_table(),
+        "settings": which_run.settings_table(),
+        "exclusions": which_run.exclusions_table(FIRST, *REGISTERED),
+        "methods": which_run.methods_table(found),
+        "budgets": which_epoch.budgets_table(),
+        "first": which_run.ranking_table(first, {name: NAMES[name] for name in SQUARE}),
+        "candidates": which_run.candidates_table(),
+        "challengers": which_run.challengers_table(),
+        "challenger": which_run.ranking_table(
+            challenged(*READ), {name: NAMES[name] for name in RIVALS}, CHALLENGER
         ),
-        "along": tables.along_table(),
-        "epochs": tables.epochs_table(),
-        "stopping": tables.stopping_rules(),
-        "early": tables.early_table(),
-        "drawn": tables.drawn_table(),
+        "along": which_epoch.along_table(),
+        "epochs": which_epoch.epochs_table(),
+        "stopping": which_epoch.stopping_rules(),
+        "early": which_epoch.early_table(),
+        "drawn": which_epoch.drawn_table(),
         "tuning": tuning.summary(kept("tuning")).strip(),
-        "arms": tables.heads_table(arms, ARMS),
-        "pairs": tables.pairs_table(arms, against),
-        "kernels": tables.pairs_table(arms, kernels),
-        "rates": tables.rates_table(),
-        "heads": tables.heads_table(kept("heads"), ("default", "rbfn", "rbfn-normalized",
+        "arms": which_head.heads_table(arms, ARMS),
+        "pairs": which_head.pairs_table(arms, against),
+        "kernels": which_head.pairs_table(arms, kernels),
+        "rates": which_head.rates_table(),
+        "heads": which_head.heads_table(kept("heads"), ("default", "rbfn", "rbfn-normalized",
                                                     "rbfn-paper")),
-        "learns": tables.learns_table(),
-        "pool": tables.pool_table(),
-        "published": tables.published_table(kept("published")),
-        "outliers": tables.outliers_table(),
-        "every": tables.ranking_table(found, every),
-        "kernel-scores": tables.ranking_table(
+        "learns": which_head.learns_table(),
+        "pool": which_run.pool_table(),
+        "published": which_head.published_table(kept("published")),
+        "outliers": which_head.outliers_table(),
+        "every": which_run.ranking_table(found, every),
+        "kernel-scores": which_run.ranking_table(
             first, {n: text for n, text in kernel.items() if n.endswith("@kernels") or n == "knn"}
         ),
     }  # fmt: skip
@@ -142,7 +146,7 @@ def panels() -> list[Panel]:
         for n in (BEST, "arc@backbone", "logistic_1pct"):
             figures = table.loc[n, ["rho", "low", "high"]]
             others.append(Line(f"{text}: {short(n)}", *figures, kind(n)))
-    rules = tables.epoch_rules()
+    rules = which_epoch.epoch_rules()
     decisions = [Line(f"epoch: {shown}", *rules[text][:3], way) for text, shown, way in (
         ("the best **view retrieval**", "view retrieval", "ours"),
         ("the last epoch", "the last", "other"),
@@ -153,12 +157,12 @@ def panels() -> list[Panel]:
                           ("default", "settings: defaults", "other"),
                           ("random", "settings: random", "other")):  # fmt: skip
         lost = (wide["labelled"] - wide[by]).reset_index(name="points")
-        ends = tables.methodwise(lost["points"], lost["method"])
+        ends = which_epoch.methodwise(lost["points"], lost["method"])
         decisions.append(Line(text, float(lost["points"].mean()), *ends, way))
     gains = paired_heads(kept("arms"), "default", "rbfn").set_index("method")
     heads = [Line(text, *(100 * gains.loc[m, c] for c in ("difference", "low", "high")), "other")
              for m, text in METHODS.items()]  # fmt: skip
-    whole = tables.clustered(kept("arms"), "rbfn", "default")
+    whole = which_head.clustered(kept("arms"), "rbfn", "default")
     heads.append(Line("all methods", *(100 * value for value in whole), "ours"))
     return [
         Panel("Which run?", f"Spearman ρ with accuracy within methods; {found.runs} runs",
@@ -195,11 +199,11 @@ def main() -> int:
     first = kept(FIRST)
     studies = {name: kept(name) for name in (*REGISTERED, "heads", "published", "tune")}
     studies[FIRST] = first[~first["method"].isin(CHOOSING)]
-    read = tables.with_challenger(kept("second"), "second").dropna(subset=CHALLENGER)
+    read = with_challenger(kept("second"), "second").dropna(subset=CHALLENGER)
     made = {
         page: filled(page.read_text(encoding="utf-8"), all_tables()),
         DOCS / "findings.svg": draw(panels()),
-        FACTS: facts(found, (confirming(FIRST), tables.challenged(*READ)), studies, read),
+        FACTS: facts(found, (confirming(FIRST), challenged(*READ)), studies, read),
     }
     stale = [
         path

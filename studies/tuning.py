@@ -10,7 +10,7 @@ of its own. A repeat holds five searches of equal settings:
 * **label-free**: TPE and successive halving on `view_retrieval@backbone` of validation images;
 * **labelled**: the same by the accuracy on validation images of a probe fitted to the training
   images: as many trials, as long;
-* **labelled-10** and **labelled-1**: of a probe fitted to 10 % and to 1 % of their labels, judged on
+* **labelled-10**, **labelled-1**: of a probe fitted to 10 % and to 1 % of their labels, judged on
   the same validation images;
 * **random**: settings drawn at random, trained at full length.
 

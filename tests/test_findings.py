@@ -14,14 +14,16 @@ import yaml
 from scipy.stats import spearmanr
 
 from radial.metrics.registry import SCORES
+from radial.study.analysis.columns import final
 from radial.study.plan import from_values, read_study
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "studies"))
 
 import evidence  # noqa: E402
+import frames  # noqa: E402
 import rates  # noqa: E402
-import tables  # noqa: E402
+import which_epoch  # noqa: E402
 from evidence import Evidence  # noqa: E402
 
 STUDIES = {"tune": 30, "heads": 90, "scores": 100, "published": 27, "second": 90, "second64": 18,
@@ -51,13 +53,13 @@ def test_the_results_are_of_the_study(name: str) -> None:
 
 def test_the_challenger_is_judged_on_all_it_was_read_on() -> None:
     """No run falls out because another score could not be computed of it."""
-    read = {name: pd.read_parquet(tables.KEPT / "candidates" / f"{name}.parquet")
-            for name in tables.READ}  # fmt: skip
-    found = tables.challenged(*tables.READ)
+    read = {name: pd.read_parquet(frames.KEPT / "candidates" / f"{name}.parquet")
+            for name in frames.READ}  # fmt: skip
+    found = frames.challenged(*frames.READ)
     assert found.runs == sum(len(runs) for runs in read.values())
-    assert {cell.data for cell in found.cells} == {tables.DATA[name] for name in tables.READ}
+    assert {cell.data for cell in found.cells} == {frames.DATA[name] for name in frames.READ}
     for name, runs in read.items():  # the recipe that is view retrieval by itself
-        alone = tables.final(tables.kept(name)).set_index("run")[tables.BEST].loc[runs["run"]]
+        alone = final(frames.kept(name)).set_index("run")[frames.BEST].loc[runs["run"]]
         assert runs["fixed: whitened log rank"].to_numpy() == pytest.approx(alone, rel=1e-4)
 
 
@@ -191,17 +193,17 @@ def test_points_lost_by_keeping_a_checkpoint() -> None:
     """Against the best of the run; a rule that has no figure for a checkpoint passes it over."""
     runs = [pd.DataFrame({"accuracy": [0.3, 0.5, 0.4], "rule": rule})
             for rule in ([1.0, 2.0, 3.0], [9.0, 9.0, 1.0], [1.0, 5.0, np.nan])]  # fmt: skip
-    assert tables.points_lost(runs, "rule").tolist() == pytest.approx([10, 20, 0])
+    assert which_epoch.points_lost(runs, "rule").tolist() == pytest.approx([10, 20, 0])
     methods = pd.Series(["a", "a", "b"])
-    mean, low, high = tables.meant(tables.points_lost(runs, "rule"), methods)
+    mean, low, high = which_epoch.meant(which_epoch.points_lost(runs, "rule"), methods)
     assert mean == pytest.approx(7.5)  # of the methods' means, 15 and 0
     assert low == 0 < mean < high <= 20
 
 
 def test_the_challenger_is_read_at_the_end_of_a_run() -> None:
-    runs = tables.unchosen("long")[0]
-    read = tables.with_challenger(runs, "long").dropna(subset=tables.CHALLENGER)
-    assert set(read["epoch"]) == {tables.LATE}
+    runs = frames.unchosen("long")[0]
+    read = frames.with_challenger(runs, "long").dropna(subset=frames.CHALLENGER)
+    assert set(read["epoch"]) == {frames.LATE}
     assert read["run"].is_unique
 
 
