@@ -23,7 +23,7 @@ from radial.study.results import read_runs
 STUDIES = Path(__file__).parent
 KEPT = STUDIES.parent / "docs" / "findings" / "rates" / "results.parquet"
 HEADER = """\
-# Nine methods × the heads of the registered claims × three seeds, each with the learning rate that
+# Nine methods × eight heads × three seeds, each with the learning rate that
 # studies/rates.yaml found for it; written by studies/rates.py.
 #   radial study run studies/arms.yaml --set data=folder:CIFAR --out findings/arms --threads 1
 """
