@@ -166,7 +166,7 @@ def findings(info: ScoreInfo) -> str:
     for table, of in (("every", "registered runs of nine methods"),
                       ("challenger", "registered runs whose weights were kept"),
                       ("kernel-scores", "runs of three methods, sixty in all")):  # fmt: skip
-        head, known = rows("FINDINGS.md", f"<!-- {table} -->")
+        head, known = rows("FINDINGS-TABLES.md", f"<!-- {table} -->")
         body = [[k, *cells] for k, cells in known.items()
                 if k.strip("`").split("@")[0] == info.name]  # fmt: skip
         if body:

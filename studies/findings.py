@@ -1,4 +1,4 @@
-"""docs/FINDINGS.md, its figure, and what `radial score` says was confirmed, from docs/findings.
+"""The pages, tables and figure of the findings, and what `radial score` says was confirmed.
 
     python studies/findings.py            # writes them: the tables between their markers
     python studies/findings.py --check    # changes nothing; exit code 1 if something would change
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -48,6 +48,7 @@ from radial.study.analysis import paired_heads
 from radial.study.report.write import write_table
 from radial.study.results import read_runs
 
+PAGES = (DOCS / "FINDINGS.md", DOCS / "FINDINGS-TABLES.md")
 FACTS = DOCS.parent / "src" / "radial" / "scoring" / "confirmed.json"
 DRAWN = (BEST, "info_nce_whitened@backbone", "garc_mean@backbone", "arc@backbone",
          "rotation_probe@backbone", "clid@backbone", "rankme@backbone", "lidar@projector",
@@ -58,6 +59,10 @@ RIVALS = (CHALLENGER, BEST, "view_retrieval_top1@backbone", "arc@backbone",
           "logistic_10pct", "knn")  # fmt: skip
 SQUARE = (BEST, "view_retrieval_top1@backbone", "view_retrieval_plain@backbone",
           "info_nce_whitened@backbone", "arc@backbone", "logistic_1pct", "knn")  # fmt: skip
+
+
+def named(scores: Sequence[str]) -> dict[str, str]:
+    return {name: NAMES[name] for name in scores}
 
 
 def keep(directory: Path, name: str) -> None:
@@ -86,20 +91,20 @@ def all_tables() -> dict[str, str]:
         for evidence in (found, first)
     )
     against = [(head, "default") for head in ARMS[1:]]
-    kernels = [("rbfn", head) for head in ("mlp-silu", "residual-linear", "linear")]
+    kernels = [("rbfn", head) for head in ARMS[1:] if head != "rbfn"]
     return {
-        "ranking": which_run.ranking_table(found, NAMES),
+        "ranking": which_run.ranking_table(found, named(RIVALS[1:])),
         "datasets": which_run.datasets_table(FIRST, *REGISTERED),
         "counted": which_run.counted_table(),
         "settings": which_run.settings_table(),
         "exclusions": which_run.exclusions_table(FIRST, *REGISTERED),
         "methods": which_run.methods_table(found),
         "budgets": which_epoch.budgets_table(),
-        "first": which_run.ranking_table(first, {name: NAMES[name] for name in SQUARE}),
+        "first": which_run.ranking_table(first, named(SQUARE)),
         "candidates": which_run.candidates_table(),
         "challengers": which_run.challengers_table(),
         "challenger": which_run.ranking_table(
-            challenged(*READ), {name: NAMES[name] for name in RIVALS}, CHALLENGER
+            challenged(*READ), named(RIVALS), CHALLENGER
         ),
         "along": which_epoch.along_table(),
         "epochs": which_epoch.epochs_table(),
@@ -108,6 +113,7 @@ def all_tables() -> dict[str, str]:
         "drawn": which_epoch.drawn_table(),
         "tuning": tuning.summary(kept("tuning")).strip(),
         "arms": which_head.heads_table(arms, ARMS),
+        "gains": which_head.gains_table(arms, [*against, *kernels]),
         "pairs": which_head.pairs_table(arms, against),
         "kernels": which_head.pairs_table(arms, kernels),
         "rates": which_head.rates_table(),
@@ -175,15 +181,18 @@ def panels() -> list[Panel]:
     ]  # fmt: skip
 
 
-def filled(text: str, found: Mapping[str, str]) -> str:
-    """``text`` with every table between its two markers."""
+def filled(texts: Mapping[Path, str], found: Mapping[str, str]) -> dict[Path, str]:
+    """The pages with every table between its two markers, which stand in one of them."""
+    pages = dict(texts)
     for name, table in found.items():
         begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        if begin not in text or end not in text:
-            raise ValueError(f"the page has no place for {name}: {begin} … {end}")
         pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-        text = pattern.sub(lambda _, t=table, b=begin, e=end: f"{b}\n\n{t}\n\n{e}", text)
-    return text
+        places = [path for path, text in pages.items() if pattern.search(text)]
+        if len(places) != 1:
+            raise ValueError(f"{name} has {len(places)} places, not one: {begin} … {end}")
+        new = f"{begin}\n\n{table}\n\n{end}"
+        pages[places[0]] = pattern.sub(lambda _, new=new: new, pages[places[0]])
+    return pages
 
 
 def main() -> int:
@@ -195,13 +204,14 @@ def main() -> int:
     if options.keep is not None:
         keep(options.keep, options.name or options.keep.name)
         return 0
-    page, found = DOCS / "FINDINGS.md", confirming(*REGISTERED)
+    found = confirming(*REGISTERED)
+    pages = {page: page.read_text(encoding="utf-8") for page in PAGES}
     first = kept(FIRST)
     studies = {name: kept(name) for name in (*REGISTERED, "heads", "published", "tune")}
     studies[FIRST] = first[~first["method"].isin(CHOOSING)]
     read = with_challenger(kept("second"), "second").dropna(subset=CHALLENGER)
     made = {
-        page: filled(page.read_text(encoding="utf-8"), all_tables()),
+        **filled(pages, all_tables()),
         DOCS / "findings.svg": draw(panels()),
         FACTS: facts(found, (confirming(FIRST), challenged(*READ)), studies, read),
     }

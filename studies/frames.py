@@ -20,7 +20,8 @@ METHODS = {
     "simclr": "SimCLR", "moco": "MoCo v2", "nnclr": "NNCLR", "byol": "BYOL", "simsiam": "SimSiam",
     "swav": "SwAV", "dino": "DINO", "barlow_twins": "Barlow Twins", "vicreg": "VICReg",
 }  # fmt: skip
-ARMS = ("default", "mlp-silu", "linear", "residual-linear", "rbfn")  # of the registered claims
+ARMS = ("default", "mlp", "mlp-silu", "linear", "residual-linear", "rbfn", "rbfn-plain",
+        "rbfn-frozen")  # fmt: skip
 CHOOSING = ("simclr", "byol")  # of study `scores`: what a score was chosen on
 DATA = {
     "scores": "CIFAR-10 16 px",
@@ -49,9 +50,6 @@ NAMES = {
     "garc_mean@backbone": "GARC",
     "rotation_probe@backbone": "rotation probe",
     "clid@backbone": "CLID",
-    "kmeans_agreement@backbone": "agreement of k-means",
-    "alignment@backbone": "alignment",
-    "uniformity@backbone": "uniformity",
     "rankme@projector": "RankMe, projector",
     "rankme@backbone": "RankMe, backbone",
     "lidar@projector": "LiDAR, projector",
@@ -109,7 +107,12 @@ def confirming(*studies: str) -> Evidence:
 
 
 def with_challenger(runs: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The runs of a study with what the challenger says of those it was read on, at their end."""
+    """The runs of a study with what the challenger says of those it was read on, at their end.
+
+    Studies that began when it was a score of the registry have it among their scores.
+    """
+    if CHALLENGER in runs:
+        return runs
     recipes = [f"{recipe}: whitened log rank" for recipe in FIXED_VIEWS]
     read = pd.read_parquet(KEPT / "candidates" / f"{name}.parquet").set_index("run")[recipes]
     ended = runs["epoch"] == runs.groupby("run")["epoch"].transform("max")

@@ -45,6 +45,19 @@ def pairs_table(runs: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> str:
     return markdown(["", *(f"`{a}` − `{b}`" for a, b in pairs)], rows)
 
 
+def gains_table(runs: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> str:
+    """One head minus another over all methods: as clusters, and for how many it is ahead."""
+    rows = []
+    for a, b in pairs:
+        mean, low, high = clustered(runs, a, b)
+        table = paired_heads(runs, b, a).set_index("method")
+        alike, each = table.loc["pooled"], table["difference"].drop("pooled")
+        rows.append([f"`{a}` − `{b}`", f"**{points(mean)}** ({span(low, high)})",
+                     f"{points(alike['difference'])} ({span(alike['low'], alike['high'])})",
+                     f"{(each > 0).sum()} of {len(each)}"])  # fmt: skip
+    return markdown(["", "methods as clusters", "pairs alike", "ahead by the mean"], rows)
+
+
 def clustered(runs: pd.DataFrame, head: str, other: str) -> tuple[float, float, float]:
     """Mean accuracy of one head minus another's, paired by method and seed; methods drawn."""
     wide = runs.pivot_table(index=["method", "seed"], columns="head", values="accuracy")
