@@ -29,13 +29,16 @@ DATA = {
     "second64": "Tiny-ImageNet 64 px",
     "long": "CIFAR-10 32 px",
     "vit": "CIFAR-10 32 px, ViT",
+    "again": "Tiny-ImageNet 32 px, again",
 }
-REGISTERED = ("second", "second64", "long", "vit")  # the confirming studies
+REGISTERED = ("second", "second64", "long", "vit")  # judged first: the claims have their state
+AGAIN = ("again",)  # judged by the same goals, when those were known
+CONFIRMING = (*REGISTERED, *AGAIN)
 FIRST = "scores"  # the first edition's hundred runs, trained again
 BUDGETS = (1, 3, 10, 20)  # epochs at which `long` is judged
 LATE = 20  # its last
 BEST = "view_retrieval@backbone"
-READ = ("second", "second64", "vit", "long")  # what the challenger was read on: kept weights
+READ = ("second", "second64", "vit", "long")  # three looks at the challenger: kept weights
 SETTINGS = ("color_strength", "min_scale", "base_lr")  # that the runs of a pool differ in
 LABELS = {"knn_1pct": "kNN, 1 % of labels", "logistic_1pct": "logistic regression, 1 %",
           "logistic_10pct": "logistic regression, 10 %", "knn": "kNN, all labels"}  # fmt: skip
@@ -123,7 +126,7 @@ def with_challenger(runs: pd.DataFrame, name: str) -> pd.DataFrame:
 def challenged(*studies: str) -> Evidence:
     """The cells of the runs that the challenger was read on."""
     parts = [with_challenger(unchosen(name)[0], name) for name in studies]
-    names = [CHALLENGER, *confirming(*studies).names]
+    names = [CHALLENGER, *(n for n in confirming(*studies).names if n != CHALLENGER)]
     return Evidence(pd.concat(parts, ignore_index=True), names, labelled=list(LABELS))
 
 
