@@ -27,6 +27,7 @@ LABELLED = ("supervised", "supcon")
 LEAST = {METHODS: 5, ARCHITECTURES: 3, SUPERVISED: 5, ONE_RUN: 10}  # groups that it takes
 COLUMNS = {METHODS: "method", ARCHITECTURES: "backbone", SUPERVISED: "method", ONE_RUN: "run"}
 RESAMPLES = 2000
+WEAK = 0.5  # the registered goal: no method below it
 
 
 def facts(
@@ -114,7 +115,8 @@ def _over_groups(
 
 
 def _within(found: Evidence) -> dict[str, dict[str, Any]]:
-    """ρ within methods of every score that sees no labels."""
+    """ρ within methods of every score that sees no labels, and the methods that miss the goal."""
+    methods = found.methods()
     labelled = [name for name in found.names if "@" not in name]
     return {
         name: _entry("ρ", row["rho"], row["low"], row["high"])
@@ -122,8 +124,15 @@ def _within(found: Evidence) -> dict[str, dict[str, Any]]:
             "p_holm": round(float(row["p_holm"]), 3),
             "regret1": round(float(row["regret"]) / 100, 4),
         }
+        | _weak(methods[name], row["low"])
         for name, row in found.table().drop(index=labelled).iterrows()
     }
+
+
+def _weak(methods: pd.Series, low: float) -> dict[str, dict[str, float]]:
+    """The methods at which a score that ranks runs on the whole misses the goal."""
+    weak = {str(m): round(float(rho), 2) for m, rho in methods.items() if rho < WEAK}
+    return {"weak": weak} if weak and low > 0 else {}
 
 
 def _entry(measure: str, value: float, low: float, high: float) -> dict[str, Any]:

@@ -120,6 +120,11 @@ class Evidence:
         """(C, S)"""
         return np.array([self._z(cell) for cell in self.cells])
 
+    def methods(self) -> pd.DataFrame:
+        """The mean ρ of each method's cells, a column a score."""
+        rho = pd.DataFrame(np.tanh(self.z), columns=self.names)
+        return rho.groupby([cell.method for cell in self.cells]).mean()
+
     @cached_property
     def resampled(self) -> tuple[Array, Array]:
         """(R, S) mean z and mean regret, as registered."""
@@ -193,7 +198,6 @@ class Evidence:
     def table(self) -> pd.DataFrame:
         """ρ and its interval, the least method, the top half, regret in points, Holm's p."""
         z, lost = self.resampled
-        methods = pd.DataFrame(np.tanh(self.z)).groupby([c.method for c in self.cells]).mean()
         tops = []
         for cell in self.cells:
             better = np.flatnonzero(cell.accuracy >= np.median(cell.accuracy))
@@ -208,7 +212,7 @@ class Evidence:
             "rho": np.tanh(self.z.mean(0)),
             "low": low,
             "high": high,
-            "least": methods.min().to_numpy(),
+            "least": self.methods().min().to_numpy(),
             "top_half": np.mean(tops, axis=0) if tops else np.full(len(self.names), np.nan),
             "regret": 100 * np.mean([self._lost(cell) for cell in self.cells], axis=0),
             "regret_low": least,

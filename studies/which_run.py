@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from candidates import judge
-from confirmed import CHALLENGER
+from confirmed import CHALLENGER, WEAK
 from evidence import Evidence, spearman
 from frames import (
     AGAIN,
@@ -112,11 +112,9 @@ def goals_table() -> str:
 
 def _weakest(found: Evidence) -> str:
     """The methods at which view retrieval misses the goal, else the weakest one."""
-    place = found.names.index(BEST)
-    z = pd.Series(found.z[:, place]).groupby([METHODS[cell.method] for cell in found.cells])
-    means = np.tanh(z.mean()).sort_values()
-    short = means[means < 0.5] if means.iloc[0] < 0.5 else means[:1]
-    return ", ".join(f"{name} {rho(value)}" for name, value in short.items())
+    means = found.methods()[BEST].sort_values()
+    short = means[means < WEAK] if means.iloc[0] < WEAK else means[:1]
+    return ", ".join(f"{METHODS[name]} {rho(value)}" for name, value in short.items())
 
 
 def counted_table() -> str:

@@ -27,6 +27,7 @@ from radial.scoring.leaderboard import (
     kinds,
     leaderboard,
     standing,
+    weak,
 )
 from radial.scoring.result import grouped
 
@@ -92,6 +93,20 @@ def test_the_kind_that_speaks_against_a_score_is_quoted(monkeypatch) -> None:
     assert board.comparison.endswith("does not rank these: τ -0.25 (-0.50 to 0.12)")
 
 
+def test_a_method_that_a_score_ranks_poorly(monkeypatch) -> None:
+    """Supported over nine methods, weak for this one: a hint, for this one alone."""
+    told = confirmed()[ONE_METHOD]
+    entry = {**told["scores"][KEY], "weak": {"moco": 0.25}}
+    facts = {**confirmed(), ONE_METHOD: {**told, "scores": {**told["scores"], KEY: entry}}}
+    monkeypatch.setattr("radial.scoring.leaderboard.confirmed", lambda: facts)
+    board = leaderboard([card("a", 0.6), card("b")])
+    assert not board.confirmed
+    assert board.comparison.endswith("but 0.25 for moco; take the order as a hint")
+    assert leaderboard([card("a", 0.6, method="byol"), card("b", method="byol")]).confirmed
+    assert leaderboard([card("a", 0.6), card("b", run="a")]).confirmed  # checkpoints of one run
+    assert (weak(KEY, "moco"), weak(KEY, "byol"), weak(KEY, None)) == (0.25, None, None)
+
+
 @pytest.fixture
 def without_info_nce(monkeypatch: pytest.MonkeyPatch) -> None:
     """The facts as if the findings had not tested that score."""
@@ -114,7 +129,7 @@ def test_only_what_a_score_was_tested_for_is_confirmed() -> None:
 def test_the_facts_are_those_of_the_results() -> None:
     """By pandas alone, from the kept runs: Fisher's mean of Spearman's ρ within cells."""
     kept = {name: pd.read_parquet(ROOT / "docs" / "findings" / name / "results.parquet")
-            for name in ("second", "second64", "long", "vit")}  # fmt: skip
+            for name in ("second", "second64", "long", "vit", "again")}  # fmt: skip
     kept["long"] = kept["long"][kept["long"]["epoch"].isin([1, 3, 10, 20])]
     runs = pd.concat([table.assign(study=name) for name, table in kept.items()])
     cell = ["study", "method", "epoch"]
@@ -130,13 +145,19 @@ def test_the_facts_are_those_of_the_results() -> None:
         most = np.array([1 - 6 / (len(c) ** 3 - len(c)) for c in cells])
         mean = float(np.tanh(np.arctanh(np.clip(rhos, -most, most)).mean()))
         assert told["scores"][key]["value"] == pytest.approx(mean, abs=0.001)
+        of = pd.Series(np.clip(rhos, -most, most)).groupby([c["method"].iloc[0] for c in cells])
+        poor = {m: rho for m, rho in of.mean().items() if rho < 0.5}
+        low = told["scores"][key]["low"]
+        assert told["scores"][key].get("weak", {}) == pytest.approx(
+            poor if low > 0 else {}, abs=0.006
+        )
     assert [kind for kind in KINDS if facts[kind]] == [ONE_RUN, ONE_METHOD, METHODS]
 
 
 def test_the_challenger_has_figures_of_its_own_runs() -> None:
-    """By pandas alone, of the runs whose weights were kept."""
+    """By pandas alone, of the runs whose weights were kept and of those that had it as a score."""
     read, key = ROOT / "docs" / "findings" / "candidates", "view_retrieval_recipes@backbone"
-    z = []
+    tables = []
     for name in ("second", "second64", "vit", "long"):  # of `long` at its last epoch
         runs = pd.read_parquet(read / f"{name}.parquet").merge(
             pd.read_parquet(read.parent / name / "results.parquet")[["run", "method", "accuracy"]]
@@ -144,12 +165,16 @@ def test_the_challenger_has_figures_of_its_own_runs() -> None:
         mean = runs[[f"{kind}: whitened log rank" for kind in ("fixed", "crop", "strong")]].mean(
             axis=1
         )
-        for _, cell in runs.assign(mean=mean).groupby("method"):
-            most = 1 - 6 / (len(cell) ** 3 - len(cell))
-            z.append(np.arctanh(np.clip(spearmanr(cell["mean"], cell["accuracy"])[0], -most, most)))
+        tables.append(runs.assign(mean=mean))
+    again = pd.read_parquet(read.parent / "again" / "results.parquet")
+    tables.append(again.assign(mean=again[key]))
+    z = []
+    for _, cell in (one for table in tables for one in table.groupby("method")):
+        most = 1 - 6 / (len(cell) ** 3 - len(cell))
+        z.append(np.arctanh(np.clip(spearmanr(cell["mean"], cell["accuracy"])[0], -most, most)))
     told = confirmed()[ONE_METHOD]["scores"][key]
     assert told["value"] == pytest.approx(np.tanh(np.mean(z)), abs=0.001)
-    assert (told["runs"], told["groups"], standing(key)) == (108, 9, "supported")
+    assert (told["runs"], told["groups"], standing(key)) == (180, 9, "supported")
     assert confirmed()[METHODS]["scores"][key]["runs"] == 54
     assert standing(key, ONE_RUN) == "untested"
 

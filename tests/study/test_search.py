@@ -20,7 +20,7 @@ from radial.cli import main
 from radial.scoring.evaluate import few_labels
 from radial.study.calls import StudyResult
 from radial.study.plan import Study, read_study
-from radial.study.report.search import Found, page
+from radial.study.report.search import Found, page, sentences
 from radial.study.search import (
     SPACES,
     Search,
@@ -285,6 +285,19 @@ def test_the_page(whole: Store, tmp_path: Path) -> None:
     assert seen["plots"] == [True] * 4
     assert seen["rows"] == 5
     assert seen["wide"] <= 0
+
+
+def test_a_search_by_a_score_that_is_weak_for_the_method(
+    whole: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Found(whole)
+    (method,) = found.study.methods
+    known = {(found.search.score, method): 0.25}
+    monkeypatch.setattr("radial.study.report.search.weak", lambda *asked: known.get(asked))
+    said = f"orders runs of {method} poorly (ρ 0.25 with accuracy)"
+    assert said in " ".join(sentences(found, None))
+    known.clear()
+    assert "poorly" not in " ".join(sentences(found, None))
 
 
 def test_labels_choose_too(tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

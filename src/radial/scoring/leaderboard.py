@@ -54,6 +54,17 @@ def standing(key: str, kind: str = ONE_METHOD) -> str:
     return "supported" if found["low"] > 0 and significant else "unsupported"
 
 
+def weak(key: str, method: str | None) -> float | None:
+    """ρ of a score with accuracy for a method whose runs it ranks poorly, by the findings.
+
+    >>> weak("view_retrieval@backbone", "moco") is None
+    True
+    """
+    found = _found(key, ONE_METHOD)
+    rho: float | None = (found or {}).get("weak", {}).get(method)
+    return rho
+
+
 def _found(key: str, kind: str) -> Mapping[str, Any] | None:
     tested = confirmed().get(kind)
     return None if tested is None else tested["scores"].get(key)
@@ -90,6 +101,12 @@ def judgement(cards: Sequence[Card], key: str) -> tuple[bool, str]:
     tested = _found(key, found[0])
     if not unknown and set(told.values()) == {"supported"} and tested is not None:
         of = _of(tested, found[0])
+        alone = weak(key, cards[0].method) if found == (ONE_METHOD,) else None
+        if alone is not None:
+            return False, (
+                f"{words}: by the findings {_figures(tested)} over {of}, but {alone:.2f} "
+                f"for {cards[0].method}; take the order as a hint"
+            )
         return True, f"{words}: supported by the findings, {_figures(tested)} over {of}"
     known = [kind for kind in KINDS if standing(key, kind) == "supported"]
     only = f"of {key} supported: {listed(known)}" if known else f"of {key} nothing is"
