@@ -22,6 +22,7 @@ METHODS = {
 }  # fmt: skip
 ARMS = ("default", "mlp", "mlp-silu", "linear", "residual-linear", "rbfn", "rbfn-plain",
         "rbfn-frozen")  # fmt: skip
+FIRST_ARMS = ("default", "mlp", "linear", "rbfn", "rbfn-normalized", "rbfn-paper")
 CHOOSING = ("simclr", "byol")  # of study `scores`: what a score was chosen on
 DATA = {
     "scores": "CIFAR-10 16 px",
