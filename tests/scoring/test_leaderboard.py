@@ -131,7 +131,9 @@ def test_the_facts_are_those_of_the_results() -> None:
     kept = {name: pd.read_parquet(ROOT / "docs" / "findings" / name / "results.parquet")
             for name in ("second", "second64", "long", "vit", "again")}  # fmt: skip
     kept["long"] = kept["long"][kept["long"]["epoch"].isin([1, 3, 10, 20])]
-    runs = pd.concat([table.assign(study=name) for name, table in kept.items()])
+    runs = pd.concat([table.assign(study=name) for name, table in kept.items()]).dropna(
+        subset="accuracy"  # one diverged
+    )
     cell = ["study", "method", "epoch"]
     runs = runs.groupby(cell).filter(lambda one: len(one) >= 4)
     cells = [one for _, one in runs.groupby(cell)]
@@ -167,14 +169,14 @@ def test_the_challenger_has_figures_of_its_own_runs() -> None:
         )
         tables.append(runs.assign(mean=mean))
     again = pd.read_parquet(read.parent / "again" / "results.parquet")
-    tables.append(again.assign(mean=again[key]))
+    tables.append(again.assign(mean=again[key]).dropna(subset="accuracy"))  # one diverged
     z = []
     for _, cell in (one for table in tables for one in table.groupby("method")):
         most = 1 - 6 / (len(cell) ** 3 - len(cell))
         z.append(np.arctanh(np.clip(spearmanr(cell["mean"], cell["accuracy"])[0], -most, most)))
     told = confirmed()[ONE_METHOD]["scores"][key]
     assert told["value"] == pytest.approx(np.tanh(np.mean(z)), abs=0.001)
-    assert (told["runs"], told["groups"], standing(key)) == (162, 9, "supported")
+    assert (told["runs"], told["groups"], standing(key)) == (161, 9, "supported")
     assert confirmed()[METHODS]["scores"][key]["runs"] == 54
     assert standing(key, ONE_RUN) == "untested"
 
