@@ -77,8 +77,8 @@ def rows_of(found: pd.DataFrame, by: str, epochs: int) -> list[dict[str, Any]]:
 def summary(results: pd.DataFrame) -> str:
     """Markdown: accuracy and regret by method and over all, each with its interval."""
     wide = results.pivot(index=["method", "repeat"], columns="by", values="accuracy") * 100
-    names = {"label-free": "regret: label-free", "labelled-10": "10 % of labels",
-             "labelled-1": "1 % of labels", "default": "default settings",
+    names = {"label-free": "regret: label-free", "labelled-10": "10 % of training labels",
+             "labelled-1": "1 % of training labels", "default": "default settings",
              "random": "random choice"}  # fmt: skip
     arms = [name for name in names if name in wide]
     header = ["method", "labelled search, %", *(names[arm] for arm in arms)]

@@ -176,7 +176,8 @@ def drawn_table() -> str:
 
 
 SEARCHES = {"label-free": "**view retrieval**, `radial tune`", "labelled": "all labels",
-            "labelled-10": "10 % of the labels", "labelled-1": "1 % of the labels",
+            "labelled-10": "10 % of the training labels",
+            "labelled-1": "1 % of the training labels",
             "default": "none: the default settings", "random": "none: a random one"}  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from candidates import judge
 from confirmed import CHALLENGER, WEAK
-from evidence import Evidence, spearman
+from evidence import Evidence, fisher, spearman
 from frames import (
     AGAIN,
     BEST,
@@ -34,7 +34,6 @@ from scipy.stats import kendalltau
 
 from radial.study.analysis import partial_spearman
 from radial.study.analysis.columns import final, numbers
-from radial.study.analysis.correlation import fisher_mean
 
 TO_BEAT = ("arc@backbone", "rotation_probe@backbone", "info_nce@backbone", "clid@backbone",
            "rankme@backbone", "lidar@projector", "train_loss")  # fmt: skip  # as registered
@@ -153,13 +152,11 @@ def settings_table() -> str:
     for name in (BEST, *rules, "knn"):
         text, row = rules.get(name, NAMES.get(name, name)), table.loc[name]
         controls = [n for n in ("color_strength", "min_scale") if name in (BEST, "knn")]
-        left = [
-            partial_spearman(cell.scores[:, found.names.index(name)], cell.accuracy,
-                             {n: cell.scores[:, found.names.index(n)] for n in controls})
-            for cell in found.cells
-        ]  # fmt: skip
-        sizes = [len(cell.accuracy) for cell in found.cells]
-        equal = rho(float(fisher_mean(left, sizes)[()])) if controls else ""
+        left = [fisher(partial_spearman(
+            cell.scores[:, found.names.index(name)], cell.accuracy,
+            {n: cell.scores[:, found.names.index(n)] for n in controls},
+        ), len(cell.accuracy)) for cell in found.cells]  # fmt: skip
+        equal = rho(float(np.tanh(np.nanmean(left)))) if controls else ""
         rows.append([text, rho(row["rho"], row["low"], row["high"]), rho(row["least"]),
                      lost_points(row), equal])  # fmt: skip
     header = ["", "ρ with accuracy", "least method", "regret@1", "ρ at equal jitter and crops"]
@@ -177,7 +174,7 @@ def exclusions_table(*studies: str) -> str:
         )
         tau = np.mean([kendalltau(c.scores[:, 0], c.accuracy)[0] for c in whole.cells])
         (mine, ceiling), (mine_left, ceiling_left) = np.tanh([whole.z.mean(0), left.z.mean(0)])
-        rows.append([DATA[name], rho(mine), rho(tau), str(whole.runs - left.runs), rho(mine_left),
+        rows.append([DATA[name], rho(mine), rho(tau), str(poor.nunique()), rho(mine_left),
                      rho(ceiling), rho(ceiling_left)])  # fmt: skip
     header = ["", "ρ", "τ-b", "dead or collapsed", "ρ without them",
               "kNN, all labels: ρ", "without them"]  # fmt: skip

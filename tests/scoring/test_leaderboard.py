@@ -24,6 +24,7 @@ from radial.scoring.leaderboard import (
     ONE_RUN,
     SUPERVISED,
     confirmed,
+    hints,
     kinds,
     leaderboard,
     standing,
@@ -101,10 +102,15 @@ def test_a_method_that_a_score_ranks_poorly(monkeypatch) -> None:
     monkeypatch.setattr("radial.scoring.leaderboard.confirmed", lambda: facts)
     board = leaderboard([card("a", 0.6), card("b")])
     assert not board.confirmed
-    assert board.comparison.endswith("but 0.25 for moco; take the order as a hint")
+    assert board.comparison.endswith("but 0.25 for those of moco; take the order as a hint")
     assert leaderboard([card("a", 0.6, method="byol"), card("b", method="byol")]).confirmed
     assert leaderboard([card("a", 0.6), card("b", run="a")]).confirmed  # checkpoints of one run
     assert (weak(KEY, "moco"), weak(KEY, "byol"), weak(KEY, None)) == (0.25, None, None)
+    assert hints(KEY, ["byol"]) == []
+    (said,) = hints(KEY, ["byol", "moco"])
+    assert "orders their runs of moco poorly (ρ 0.25)" in said
+    (said,) = hints("rankme@projector", ["moco"])
+    assert said.startswith("By the findings rankme@projector does not rank runs of one method (ρ ")
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ import yaml
 from browser_probe import TELL, browse
 from radial.checkpoints import read_checkpoint
 from radial.cli import main
-from radial.scoring.evaluate import few_labels
+from radial.data.datasets import load_data
+from radial.evaluation.probe import ProbeResult, few_label_probe
 from radial.study.calls import StudyResult
 from radial.study.plan import Study, read_study
 from radial.study.report.search import Found, page, sentences
@@ -41,6 +42,7 @@ from radial.study.tune import (
     finish,
     history,
     propose,
+    write_trial,
 )
 from radial.training.config import DEFAULTS, RunConfig, resolve
 from radial.training.run import resume, train
@@ -293,24 +295,25 @@ def test_a_search_by_a_score_that_is_weak_for_the_method(
     found = Found(whole)
     (method,) = found.study.methods
     known = {(found.search.score, method): 0.25}
-    monkeypatch.setattr("radial.study.report.search.weak", lambda *asked: known.get(asked))
-    said = f"orders runs of {method} poorly (ρ 0.25 with accuracy)"
+    monkeypatch.setattr("radial.scoring.leaderboard.weak", lambda *asked: known.get(asked))
+    said = f"orders their runs of {method} poorly (ρ 0.25)"
     assert said in " ".join(sentences(found, None))
     known.clear()
     assert "poorly" not in " ".join(sentences(found, None))
 
 
 def test_labels_choose_too(tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of those of the training images, or a share of each class; never those of test images."""
-    known: list[tuple[int, int]] = []
+    """A probe sees those of the training images, or a share of each class, and is judged on all
+    validation images.
+    """
+    known: list[tuple[int, int, int, int]] = []
 
-    def spy(labels: torch.Tensor, share: float, *, seed: int) -> torch.Tensor:
-        few = few_labels(labels, share, seed=seed)
-        known.append((len(labels), int((few >= 0).sum())))
-        return few
+    def spy(*parts: torch.Tensor) -> ProbeResult:
+        known.append((*map(len, parts[1::2]), *(int((y >= 0).sum()) for y in parts[1::2])))
+        return few_label_probe(*parts)
 
-    monkeypatch.setattr("radial.scoring.evaluate.few_labels", spy)
-    for labels, told in ((True, ""), (0.5, ", by 50 % of the labels")):
+    monkeypatch.setattr("radial.evaluation.probe.few_label_probe", spy)
+    for labels, told in ((True, ""), (0.5, ", by 50 % of the training labels")):
         known.clear()
         plan = searched(tiny, evaluate=False)  # evaluation takes shares of its own
         study = as_search(plan, labels=labels, trials=2, confirm=0)
@@ -318,15 +321,39 @@ def test_labels_choose_too(tiny: Make, tmp_path: Path, monkeypatch: pytest.Monke
         for trial in history(store, study):
             assert all(0 <= (value or 0) <= 1 for value in trial.values.values())
         assert f"accuracy on validation images{told}" in page(Found(store))
-        images, seen = known[0]
-        assert set(known) == {(images, seen)}
+        (data,) = {run.config.data for run in study.runs()}
+        whole = load_data(data)
+        assert len(whole.train) != len(whole.val)
+        ((images, judged, seen, judges),) = set(known)
+        assert (images, judged, judges) == (len(whole.train), len(whole.val), len(whole.val))
         assert seen == pytest.approx(images * float(labels), abs=1)  # a class may round
 
 
 @pytest.mark.parametrize("labels", [0, -0.1, 1.5, "few"])
 def test_a_share_of_labels_is_one(tiny: Make, labels: Any) -> None:
-    with pytest.raises(ValueError, match="tune: labels must be"):
+    with pytest.raises(ValueError, match=r"tune: labels, a share such as 0\.01, must be"):
         as_search(searched(tiny), labels=labels).runs()
+
+
+def test_trials_of_another_search_are_not_taken_for_its_own(tiny: Make, tmp_path: Path) -> None:
+    """Their directory is refused; more trials, and what the machine alone decides, are not."""
+    study, store = searched(tiny), Store(tmp_path / "search")
+    store.create(study)
+    store.create(as_search(study, labels=True))  # no trial was begun
+    store.create(study)
+    write_trial(store, Trial(id="trial-000", params=None))
+    store.create(as_search(study, trials=9, confirm=2))
+    store.create(replace(study, constants={**study.constants, "threads": 2}))
+    before = (store.path / "study.yaml").read_text()
+    for other, named in (
+        (as_search(study, labels=0.5), "tune: labels"),
+        (as_search(study, score="rankme@backbone"), "tune: score"),
+        (replace(study, grid={**SPACE, "temperature": [0.1, 0.9]}), "temperature"),
+        (replace(study, constants={**study.constants, "epochs": 9}), "epochs"),
+    ):
+        with pytest.raises(ValueError, match=f"search with another {named}: choose another --out"):
+            store.create(other)
+    assert (store.path / "study.yaml").read_text() == before
 
 
 def test_the_command(tiny: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -344,7 +371,8 @@ def test_the_command(tiny: Make, tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["--preset", "simcl"], "simclr"),
         (["--preset", "simclr"], "which data"),
         ([str(plan), "--score", "rank"], "rank"),
-        ([str(plan), "--labels", "2"], "tune: labels must be a finite number between"),
+        ([str(plan), "--labels", "2"], "tune: labels, a share such as 0.01, must be"),
+        (["--labels", str(plan)], "plan.yaml' is no share such as 0.01; PLAN comes first"),
         ([str(plan), "--executor", "dask"], "'local', 'ray'"),
         ([str(plan), "--set", "base_lr"], "KEY=VALUE"),
     ):

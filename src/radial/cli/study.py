@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +125,9 @@ def tune(parser: Parser) -> Run:
     add("--trials", type=POSITIVE, metavar="N", help="settings to try, the defaults included (30)")
     add("--score", metavar="NAME", help="what to choose by (view_retrieval@backbone)")
     add(
-        "--labels", nargs="?", const=True, type=float, metavar="SHARE",
-        help="choose by a probe instead, of all training labels or a share, such as 0.01",
+        "--labels", nargs="?", const=True, type=_share, metavar="SHARE",
+        help="choose by a probe on the validation images instead, that sees all training labels "
+        "or a share, such as 0.01",
     )  # fmt: skip
     add("--confirm", type=WHOLE, metavar="N", help="seeds that confirm the best (3)")
     add("--against", type=Path, metavar="DIR", help="a search to compare with, such as by labels")
@@ -135,13 +136,21 @@ def tune(parser: Parser) -> Run:
     return _tune
 
 
+def _share(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no share such as 0.01; PLAN comes first") from None
+
+
 def _tune(options: Namespace) -> int:
     needs("tune", "optuna", "pandas", "plotly")
     from radial.checks import check_choice
 
     check_choice("executor", options.executor, ("local", "ray"))
+    from radial.scoring.leaderboard import hints
     from radial.study.plan import given_changes, read_study
-    from radial.study.search import as_search, preset_search
+    from radial.study.search import as_search, preset_search, search_of
 
     if (options.study is None) == (options.preset is None):
         raise ValueError("give a PLAN, or --preset METHOD")
@@ -152,6 +161,9 @@ def _tune(options: Namespace) -> int:
     names = ("trials", "score", "labels", "confirm")
     study = as_search(study, **{name: getattr(options, name) for name in names})
     runs = study.runs()
+    search = search_of(study)
+    for line in [] if search.labels else hints(search.score, tuple(study.methods)):
+        warn(line)
     if options.dry_run:
         from radial.study.store import Store
 

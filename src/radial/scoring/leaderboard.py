@@ -65,6 +65,20 @@ def weak(key: str, method: str | None) -> float | None:
     return rho
 
 
+def hints(key: str, methods: Sequence[str]) -> list[str]:
+    """Why a choice among runs of these methods by a score is only a hint; a sentence each.
+
+    >>> hints("view_retrieval@backbone", ["moco"])
+    []
+    """
+    found, said = _found(key, ONE_METHOD), []
+    if found is not None and standing(key) == "unsupported":
+        said.append(f"does not rank runs of one method ({_figures(found)})")
+    said += [f"orders their runs of {method} poorly (ρ {rho:.2f})"
+             for method in methods if (rho := weak(key, method)) is not None]  # fmt: skip
+    return [f"By the findings {key} {what}: take the choice as a hint." for what in said]
+
+
 def _found(key: str, kind: str) -> Mapping[str, Any] | None:
     tested = confirmed().get(kind)
     return None if tested is None else tested["scores"].get(key)
@@ -105,7 +119,7 @@ def judgement(cards: Sequence[Card], key: str) -> tuple[bool, str]:
         if alone is not None:
             return False, (
                 f"{words}: by the findings {_figures(tested)} over {of}, but {alone:.2f} "
-                f"for {cards[0].method}; take the order as a hint"
+                f"for those of {cards[0].method}; take the order as a hint"
             )
         return True, f"{words}: supported by the findings, {_figures(tested)} over {of}"
     known = [kind for kind in KINDS if standing(key, kind) == "supported"]

@@ -17,15 +17,16 @@ A study with a ``tune:`` key is a search: its lists, and its ranges ``{low, high
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from radial.checks import check_choice, check_number, check_size
 from radial.data.augmentations import recipe
-from radial.study.plan import KINDS, LISTS, Planned, Study, from_values, typed
-from radial.training.config import RunConfig, from_dict, preset
+from radial.study.plan import KINDS, LISTS, MACHINE, Planned, Study, from_values, typed
+from radial.training.config import RunConfig, from_dict, preset, slug
 
 if TYPE_CHECKING:
     import optuna
@@ -68,8 +69,9 @@ class Search:
         trials: how many settings are tried; the first are the defaults, at full length.
         score: what is maximised, or minimised where lower is better; views are drawn alike for
             all trials.
-        labels: choose by the accuracy on the validation images of a logistic regression fitted to
-            the training images instead; a share, such as 0.01: to that part of each class.
+        labels: choose by the accuracy on the labelled validation images of a logistic regression
+            fitted to the training images instead; a share, such as 0.01: to that part of each
+            class.
         part: whose images the score is of: train, val or test.
         images: how many of them, at most.
         sampler: tpe or random; Optuna's.
@@ -99,7 +101,9 @@ class Search:
             if getattr(self, name) is not None:
                 check_size(f"tune: {name}", getattr(self, name), minimum=least)
         if not isinstance(self.labels, bool):
-            check_number("tune: labels", self.labels, 1e-6, 1.0)
+            check_number("tune: labels, a share such as 0.01,", self.labels, 1e-6, 1.0)
+            if self.labels == 1:
+                object.__setattr__(self, "labels", True)
         check_choice("part", self.part, ("train", "val", "test"))
         check_choice("sampler", self.sampler, ("tpe", "random"))
         check_choice("pruner", self.pruner, ("halving", "none"))
@@ -119,7 +123,7 @@ class Search:
     def objective(self) -> str:
         if not self.labels:
             return self.score
-        share = f", by {100 * self.labels:g} % of the labels" if self.labels < 1 else ""
+        share = f", by {100 * self.labels:g} % of the training labels" if self.labels < 1 else ""
         return f"accuracy on validation images{share}"
 
     def rungs(self, epochs: int) -> list[int]:
@@ -151,6 +155,32 @@ def search_of(study: Study) -> Search:
     if unknown := sorted(set(given) - set(known)):
         raise ValueError(f"tune: unknown {', '.join(unknown)}; known: {', '.join(known)}")
     return Search(**given)
+
+
+def unlike(before: Study, after: Study) -> list[str]:
+    """The settings in which two searches differ, so that they share no trial.
+
+    How many trials there are and how many seeds confirm the best may change, and so may what the
+    machine alone decides.
+    """
+    one, other = _decisive(before), _decisive(after)
+    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+
+
+def _decisive(study: Study) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        f"tune: {name}": value
+        for name, value in asdict(search_of(study)).items()
+        if name not in ("trials", "confirm")
+    }
+    found |= {"methods": list(study.methods), "heads": list(study.heads), "seeds": study.seeds}
+    for method in study.methods:
+        for head in study.heads:
+            for name, value in study.settings(method, head).items():
+                if name not in MACHINE:
+                    kept = slug(value) if name == "data" else value
+                    found.setdefault(name, {})[f"{method} {head}"] = kept
+    return json.loads(json.dumps(found))  # type: ignore[no-any-return]
 
 
 def as_search(study: Study, **changes: Any) -> Study:

@@ -38,6 +38,7 @@ from radial.files import sweep, write_atomically, write_json
 from radial.presentation import duration
 from radial.study.claims import live
 from radial.study.plan import Planned, Study, read_study
+from radial.study.search import unlike
 from radial.training.config import RunConfig
 from radial.training.rundir import EVALUATION, METRICS, RESULT, SCORES
 
@@ -73,7 +74,15 @@ class Store:
             sweep(folder)
         if self.path.is_dir() and not file.is_file() and any(self.path.iterdir()):
             raise ValueError(f"{self.path} is not empty and not a study: choose another --out")
-        before = self.study().runs() if file.is_file() else ()  # of a version that can be read
+        known = self.study() if file.is_file() else None
+        before = () if known is None else known.runs()  # of a version that can be read
+        begun = any(self.path.glob("trials/*.json"))
+        searches = known is not None and None not in (known.tune, study.tune)
+        if known and begun and searches and (other := unlike(known, _placed(study))):
+            raise ValueError(
+                f"{self.path} holds the trials of a search with another {', '.join(other)}: "
+                "choose another --out"
+            )
         text = yaml.safe_dump(_placed(study).to_dict(), sort_keys=False)
         if file.is_file() and file.read_text(encoding="utf-8") != text:
             kept = _beside(file, "before")

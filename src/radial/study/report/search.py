@@ -32,7 +32,7 @@ from radial.presentation import (
     with_interval,
     words,
 )
-from radial.scoring.leaderboard import weak
+from radial.scoring.leaderboard import hints
 from radial.study.analysis.peaks import t_interval
 from radial.study.report.charts import layout_of
 from radial.study.report.content import (
@@ -167,12 +167,8 @@ def sentences(found: Found, other: Found | None) -> Iterator[str]:
         f"{search.objective}: {states.get(COMPLETE, 0)} complete, {states.get(PRUNED, 0)} pruned. "
         f"Best is {found.best.id} with {number(found.best.value or math.nan)}."
     )
-    for method in found.study.methods:
-        if not search.labels and (rho := weak(search.score, method)) is not None:
-            yield (
-                f"By the findings {search.score} orders runs of {method} poorly (ρ {rho:.2f} with "
-                "accuracy): take the choice as a hint."
-            )
+    if not search.labels:
+        yield from hints(search.score, tuple(found.study.methods))
     settings = [f"{words(k)} {plain(v)}" for k, v in (found.best.params or {}).items()]
     yield f"Its settings: {', '.join(settings) or 'the defaults'}."
     if found.best.number == 0:
