@@ -93,7 +93,10 @@ def test_every_page_that_is_linked_is_there() -> None:
 def test_nothing_is_left_to_fill_in() -> None:
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("[A-Z]*.md"))):
         text = re.sub(r"(?<!`)`[^`\n]+`(?!`)", "", page.read_text(encoding="utf-8"))
-        assert re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b|^[A-Z]{4,}$|@[A-Z]{3,}", text, flags=re.MULTILINE) == []
+        assert (
+            re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b|^[A-Z]{4,}$|@[A-Z]{3,}", text, flags=re.MULTILINE)
+            == []
+        )
 
 
 def test_the_readme_is_short_and_counts_right() -> None:
