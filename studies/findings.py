@@ -164,6 +164,8 @@ def panels() -> list[Panel]:
         ("a random one", "a random one", "other"))]  # fmt: skip
     wide = kept("tuning").pivot(index=["method", "repeat"], columns="by", values="accuracy") * 100
     for by, text, way in (("label-free", "settings: radial tune", "ours"),
+                          ("labelled-10", "settings: 10 % of the labels", "label"),
+                          ("labelled-1", "settings: 1 % of the labels", "label"),
                           ("default", "settings: defaults", "other"),
                           ("random", "settings: random", "other")):  # fmt: skip
         lost = (wide["labelled"] - wide[by]).reset_index(name="points")

@@ -18,7 +18,7 @@ What each chose, and the default settings, are trained again with a seed that no
 the accuracy of that run on test images is what is compared. Regret is the labelled choice less the
 other, in points. Intervals are Student's t over the repeats of a method, and over all pairs. It
 holds if the mean regret of the label-free choice is at most 0.5 points and pruning saves at least
-half of the epochs. Some 1,400 epochs of 14,000 images at 16 px; after an interruption it goes on.
+half of the epochs. Some 2,400 epochs of 14,000 images at 16 px; after an interruption it goes on.
 """
 
 from __future__ import annotations
