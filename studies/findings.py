@@ -150,8 +150,8 @@ def panels() -> list[Panel]:
             for n in DRAWN if n in scores.index]  # fmt: skip
     others = []
     for study, text in ((FIRST, "16 px"), ("second", "Tiny-ImageNet"),
-                        ("again", "Tiny-ImageNet again"), ("second64", "at 64 px"), ("long", "longer"),
-                        ("vit", "ViT")):  # fmt: skip
+                        ("again", "Tiny-ImageNet again"), ("second64", "at 64 px"),
+                        ("long", "longer"), ("vit", "ViT")):  # fmt: skip
         table = confirming(study).table()
         for n in (BEST, "arc@backbone", "logistic_1pct"):
             figures = table.loc[n, ["rho", "low", "high"]]

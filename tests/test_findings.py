@@ -27,7 +27,8 @@ import which_epoch  # noqa: E402
 from evidence import Evidence  # noqa: E402
 
 STUDIES = {"tune": 30, "heads": 90, "scores": 100, "published": 27, "second": 90, "second64": 18,
-           "arms": 216, "pool": 12, "long": 40, "vit": 16, "defaults": 9, "again": 54, "stopping": 27}  # fmt: skip
+           "arms": 216, "pool": 12, "long": 40, "vit": 16, "defaults": 9, "again": 54,
+           "stopping": 27}  # fmt: skip
 SHORTER = {"again": ["sample={runs: 6, seed: 6}"]}  # than planned: how far it came
 
 
