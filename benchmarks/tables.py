@@ -125,8 +125,9 @@ ROWS = (
             against=f"`{score}`: `lidar`", shape="1,024 images × 4 views, 512 wide", main=False,
             file="metrics", time=lambda f, score=score: f["rivals"]["time beside lidar"].get(score),
         )
-        for score in ("view_retrieval", "acr", "arc", "garc_mean", "info_nce", "info_nce_whitened",
-                      "rotation_probe", "cluster_learnability", "kmeans_agreement")
+        for score in ("view_retrieval", "view_retrieval_recipes", "acr", "arc", "garc_mean",
+                      "info_nce", "info_nce_whitened", "rotation_probe", "cluster_learnability",
+                      "kmeans_agreement")
     ),
     Row(
         against="exact probe: the paper's 200 epochs", shape="5,000 × 2048, 100 classes",
