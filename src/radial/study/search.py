@@ -161,8 +161,10 @@ def unlike(before: Study, after: Study) -> list[str]:
     """The settings in which two searches differ, so that they share no trial.
 
     How many trials there are and how many seeds confirm the best may change, and so may what the
-    machine alone decides.
+    machine alone decides. Of studies that are no searches: none.
     """
+    if before.tune is None or after.tune is None:
+        return []
     one, other = _decisive(before), _decisive(after)
     return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 

@@ -76,9 +76,8 @@ class Store:
             raise ValueError(f"{self.path} is not empty and not a study: choose another --out")
         known = self.study() if file.is_file() else None
         before = () if known is None else known.runs()  # of a version that can be read
-        begun = any(self.path.glob("trials/*.json"))
-        searches = known is not None and None not in (known.tune, study.tune)
-        if known and begun and searches and (other := unlike(known, _placed(study))):
+        begun = known is not None and any(self.path.glob("trials/*.json"))
+        if known and begun and (other := unlike(known, _placed(study))):
             raise ValueError(
                 f"{self.path} holds the trials of a search with another {', '.join(other)}: "
                 "choose another --out"
